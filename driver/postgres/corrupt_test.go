@@ -2,8 +2,12 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/corrupttest"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -37,4 +41,29 @@ func TestCorruptQueue(t *testing.T) {
 		ok(t, err)
 		ok(t, k.Release(t.Context()))
 	}
+}
+
+// A time that was written by hand and that no number of microseconds stands for is what Inspect complains about. It does not
+// look like a database that does not answer.
+func TestInfiniteTime(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	r := driver.Request{Name: "a", ID: "one", TTL: time.Minute}
+	_, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	for _, column := range []string{"since", "expires_at"} {
+		_, err = p.Exec(t.Context(), "UPDATE "+prefix+"_tickets SET "+column+" = 'infinity'")
+		ok(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err = d.Inspect(ctx, "a")
+		cancel()
+		if err == nil || errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "infinite") {
+			t.Errorf("%s: %v", column, err)
+		}
+		_, err = p.Exec(t.Context(), "UPDATE "+prefix+"_tickets SET "+column+" = now() + interval '1 minute'")
+		ok(t, err)
+	}
+	_, err = d.Inspect(t.Context(), "a")
+	ok(t, err)
 }

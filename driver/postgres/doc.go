@@ -35,8 +35,8 @@
 //
 // An acquisition is one statement, a call of a function, in a transaction of its own. So is a release, which also
 // grants the next ticket and sends one NOTIFY to its process; it does not wait for requests that are being queued. A
-// request for a ticket contains the time, on the database's clock, after which its sender has given up (10 s, or the
-// end of its context): if it arrives later it takes no ticket.
+// request for a ticket contains the time, on the database's clock, after which it takes none: 2 s after it was sent, or the
+// end of its context. If it was not answered, a release of the ticket is not confirmed before that.
 //
 // Waiters hold no connection. A process that waits has one row in locker_processes, which it renews every quarter of
 // the liveness interval (WithLiveness), whether it waits for one lock or for ten thousand. Once in that time, or when
@@ -79,7 +79,7 @@
 //     them in its way, or within a minute by any process that has a driver open that was used (one in ten does so with
 //     its first ticket). If a lock is released while a transaction that it guards is open, its row is removed in the
 //     same way. A process that gives up a request that is not answered, closes the driver and ends, may leave a ticket for
-//     one TTL, if the request arrives after the ticket was removed; while the driver is open, the core looks again.
+//     one TTL, if the request arrives after that, and within 2 s after it was sent.
 //   - While a transaction guards a lease that is over, waiters check more and more seldom whether it has ended, down to
 //     twice a second.
 //   - Deadlocks, serialization failures, timeouts of locks and statements, a server that is starting or a replica

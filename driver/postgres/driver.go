@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,28 +19,10 @@ import (
 
 // Driver takes tickets in a PostgreSQL database. See the package comment.
 type Driver struct {
-	opts       options
-	w          *wire
-	pool       *pgxpool.Pool
-	owned      bool // the pool is ours to close
-	mode       pgx.QueryExecMode
-	clock      clock // of the database
-	notifyLoss func(driver.Hold, error)
-
-	unprepared atomic.Bool // prepared statements do not outlive a transaction here
-	strict     atomic.Bool // the database's default isolation has to be overridden
-	used       atomic.Bool // the tables were there
-	spare      chan spare  // the one spare connection, unless it is in use
-
-	creating    chan struct{} // see lock: one goroutine creates the tables,
-	registering chan struct{} // and one registers the process
-
-	waiters waiters
-
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
+	*sqlqueue.Engine
+	s      *store
+	owned  bool // the pool is ours to close
 	closed sync.Once
-	work   sync.WaitGroup
 }
 
 var (
@@ -71,8 +52,6 @@ type options struct {
 	prefix, schema string
 	liveness       time.Duration
 	listen, create bool
-	listenIdle     time.Duration
-	sweepEvery     time.Duration
 	logger         *slog.Logger
 }
 
@@ -102,7 +81,7 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l 
 func newOptions(opts []Option) (options, *wire, error) {
 	o := options{
 		prefix: DefaultPrefix, schema: DefaultSchema, liveness: DefaultLiveness,
-		listen: true, create: true, listenIdle: listenIdle, sweepEvery: sweepEvery,
+		listen: true, create: true,
 	}
 	for _, opt := range opts {
 		if opt != nil {
@@ -132,14 +111,24 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 }
 
 func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
-	d := &Driver{
+	s := &store{
 		opts: o, w: w, pool: pool, mode: pool.Config().ConnConfig.DefaultQueryExecMode,
-		creating: make(chan struct{}, 1), registering: make(chan struct{}, 1), spare: make(chan spare, 1),
-		waiters: newWaiters(o.liveness),
+		creating: make(chan struct{}, 1), spare: make(chan spare, 1),
 	}
-	d.spare <- spare{}
-	d.ctx, d.stop = context.WithCancel(context.Background())
+	s.spare <- spare{}
+	d := &Driver{s: s}
+	d.build(sqlqueue.Options{})
 	return d
+}
+
+// build makes the engine. The options are for tests.
+func (d *Driver) build(o sqlqueue.Options) {
+	o.Store, o.Liveness = d.s, d.s.opts.liveness
+	if d.s.opts.listen {
+		o.Notifier = d.s
+	}
+	d.Engine = sqlqueue.New(o)
+	d.s.closing = sqlqueue.Closing(d.Engine)
 }
 
 // Schema returns the SQL that creates what the driver needs, or upgrades what an earlier version has created. It is for
@@ -156,62 +145,16 @@ func Schema(opts ...Option) (string, error) {
 
 // String names the store.
 func (d *Driver) String() string {
-	c := d.pool.Config().ConnConfig
+	c := d.s.pool.Config().ConnConfig
 	return fmt.Sprintf("postgres %s:%d/%s", c.Host, c.Port, c.Database)
-}
-
-// slack allows for timers, a poll and a commit.
-const slack = 500 * time.Millisecond
-
-// Bounds implements driver.Bounder. Waiters expire some time after their last heartbeat, and the next check of the
-// queue removes them.
-func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
-	return driver.Bounds{
-		MinTTL: sqlqueue.MinTTL, Crash: ttl + slack,
-		Liveness: d.opts.liveness + d.heartbeatEvery() + slack,
-	}
-}
-
-// NotifyLoss implements driver.LossNotifier.
-func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = notify }
-
-// Inspect implements driver.Driver.
-func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	return repeat(ctx, d, true, func() ([]driver.Ticket, error) {
-		return query(ctx, d, sending{looks: true}, rowInspected, d.w.inspect, []byte(name))
-	})
-}
-
-func rowInspected(row pgx.CollectableRow) (t driver.Ticket, err error) {
-	var token, permits, since, left int64
-	var owner, note []byte
-	err = row.Scan(&t.ID, &token, &owner, &note, &t.Shared, &permits, &t.Held, &since, &left)
-	t.Token = uint64(token) //nolint:gosec // the schema has them positive
-	t.Owner, t.Note = string(owner), string(note)
-	if permits != anyNumber {
-		t.Limit = int(permits)
-	}
-	t.Since = time.UnixMicro(since)
-	t.Remaining = time.Duration(left) * time.Microsecond
-	return t, err
-}
-
-// List implements driver.Lister.
-func (d *Driver) List(ctx context.Context) ([]string, error) {
-	return repeat(ctx, d, true, func() ([]string, error) {
-		return query(ctx, d, sending{looks: true}, func(row pgx.CollectableRow) (string, error) {
-			name, err := pgx.RowTo[[]byte](row)
-			return string(name), err
-		}, d.w.list)
-	})
 }
 
 // Ping implements driver.Pinger. It asks for every right that acquiring and releasing need, and changes nothing. An
 // error names the rights that are missing.
 func (d *Driver) Ping(ctx context.Context) error {
-	_, err := repeat(ctx, d, true, func() (struct{}, error) { return struct{}{}, d.checkRights(ctx, d.w.ping) })
+	_, err := sqlqueue.Repeat(ctx, d.Engine, true, func() (struct{}, error) { return struct{}{}, d.s.checkRights(ctx, d.s.w.ping) })
 	if code(err) == codeDenied {
-		if all := d.checkRights(ctx, d.w.rights); code(all) == codeDenied {
+		if all := d.s.checkRights(ctx, d.s.w.rights); code(all) == codeDenied {
 			err = all
 		}
 	}
@@ -219,8 +162,8 @@ func (d *Driver) Ping(ctx context.Context) error {
 }
 
 // checkRights sends a query for missing rights, and returns an error that names them.
-func (d *Driver) checkRights(ctx context.Context, sql string) error {
-	lacks, err := query(ctx, d, sending{}, pgx.RowTo[*string], sql)
+func (s *store) checkRights(ctx context.Context, sql string) error {
+	lacks, err := query(ctx, s, sending{}, pgx.RowTo[*string], sql)
 	if err == nil && lacks[0] != nil && *lacks[0] != "" {
 		return &pgconn.PgError{
 			Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: codeDenied,
@@ -232,58 +175,29 @@ func (d *Driver) checkRights(ctx context.Context, sql string) error {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
-	err = d.with(ctx, false, func(c *pgx.Conn) error {
-		return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
+	version, err = sqlqueue.Repeat(ctx, d.Engine, true, func() (version string, err error) {
+		err = d.s.with(ctx, false, func(c *pgx.Conn) error {
+			return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
+		})
+		return version, err
 	})
 	if err != nil {
-		return "", d.explain(ctx, err)
+		return "", err
 	}
 	version, _, _ = strings.Cut(version, " ") // (Debian 15.14-1.pgdg12+1)
 	return "PostgreSQL " + version, nil
 }
 
-// start starts a background task, unless running says that it runs, or the driver is closed.
-func (d *Driver) start(running *bool, task func()) {
-	d.waiters.mu.Lock()
-	defer d.waiters.mu.Unlock()
-	if !*running && d.ctx.Err() == nil {
-		*running = true
-		d.work.Go(task)
-	}
-}
-
-// closeBound is how long Close waits for a database that does not answer.
-const closeBound = 100 * time.Millisecond
-
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	d.closed.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closeBound)
+		ctx, cancel := context.WithTimeout(context.Background(), sqlqueue.CloseBound)
 		defer cancel()
-		d.waiters.mu.Lock() // see start
-		d.stop()
-		d.waiters.mu.Unlock()
-		within(ctx, d.work.Wait)
-		if process, known := d.waiters.leave(); known {
-			d.leave(ctx, process)
-		}
-		d.closeSpare()
+		_ = d.Engine.Close()
+		d.s.closeSpare()
 		if d.owned {
-			within(ctx, d.pool.Close) // waits for requests that are under way: they end with their contexts
+			sqlqueue.Within(ctx, d.s.pool.Close) // waits for requests that are under way: they end with their contexts
 		}
 	})
 	return nil
-}
-
-// within runs f, and waits for it until ctx ends.
-func within(ctx context.Context, f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
 }

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/internal/retry"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // These are raised by the functions of the schema.
@@ -19,12 +18,14 @@ const (
 	codeChanged   = "LK002" // the queue changed, or a lease ended, meanwhile: try again
 )
 
-// A replica raises these: the first for a statement that writes, the second for BEGIN READ WRITE. A read-only
-// transaction raises the first, too.
-const (
-	codeReadOnly = "25006"
-	codeReplica  = "0A000"
-)
+// codeReadOnly is of a statement that writes, on a replica or in a read-only transaction.
+const codeReadOnly = "25006"
+
+// errReplica says that a replica has refused BEGIN READ WRITE. Its code alone, "feature not supported", says nothing.
+var errReplica = errors.New("the server is a replica")
+
+// noWrites reports whether the server, or the transaction, does not take writes.
+func noWrites(err error) bool { return code(err) == codeReadOnly || errors.Is(err, errReplica) }
 
 const codeDenied = "42501"
 
@@ -47,8 +48,11 @@ func isConnect(err error) bool {
 // serialization failure, a lock or statement timeout, too many connections, or if the server is starting,
 // stopping or a replica for the moment.
 func undone(err error) bool {
+	if noWrites(err) {
+		return true
+	}
 	switch code(err) {
-	case codeChanged, "40001", "40P01", "55P03", "57014", codeReadOnly, codeReplica, "57P03", "53300":
+	case codeChanged, "40001", "40P01", "55P03", "57014", "57P03", "53300":
 		return true
 	case "":
 		return pgconn.SafeToRetry(err) && !isConnect(err)
@@ -80,8 +84,11 @@ func refused(err error) bool {
 // as connections and disk (53), a server that starts, stops or crashes, or that does not take writes. The core
 // recognizes network errors itself.
 func unavailable(err error) bool {
+	if noWrites(err) {
+		return true
+	}
 	switch c := code(err); c {
-	case "57P01", "57P02", "57P03", "57P05", codeReadOnly, codeReplica:
+	case "57P01", "57P02", "57P03", "57P05":
 		return true
 	case "":
 		return isConnect(err) && strings.Contains(err.Error(), "ValidateConnect failed") || // no server is what target_session_attrs asks for
@@ -91,69 +98,28 @@ func unavailable(err error) bool {
 	}
 }
 
-// explain marks the error of a request for the core. It returns ErrClosed if Close ended the request.
-func (d *Driver) explain(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case d.ctx.Err() != nil && ctx.Err() == nil:
-		return driver.ErrClosed
-	case unavailable(err):
-		return driver.Unavailable(err)
+// Class implements sqlqueue.Store.
+func (*store) Class(err error) (c sqlqueue.Class) {
+	if refused(err) {
+		c |= sqlqueue.Undone
 	}
-	return err
-}
-
-// interruptions is how many broken connections are tolerated before the caller gets the error.
-const interruptions = 3
-
-// repeat calls f until it succeeds or fails for good, and explains its error. A request that may be sent twice
-// is sent again after its connection broke. When ctx ends, the error also contains that of the call before the last.
-func repeat[T any](ctx context.Context, d *Driver, twice bool, f func() (T, error)) (answer T, err error) {
-	backoff, broken := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond}, 0
-	for {
-		before := err
-		if answer, err = f(); err == nil {
-			return answer, nil
-		}
-		if end := ended(ctx); end != nil {
-			return answer, d.explain(ctx, errors.Join(end, err, before))
-		}
-		again := undone(err)
-		if !again && twice && interrupted(err) {
-			broken++
-			again = broken <= interruptions
-		}
-		if !again {
-			return answer, d.explain(ctx, err)
-		}
-		if !retry.Sleep(ctx, backoff.Next(), d.ctx.Done()) {
-			return answer, d.explain(ctx, errors.Join(context.Cause(ctx), err))
-		}
+	if undone(err) || interrupted(err) {
+		c |= sqlqueue.Passing
 	}
-}
-
-// ended returns why ctx is over; nil while it lasts. A connection that is being opened has the deadline of ctx, and
-// may time out a moment before ctx does.
-func ended(ctx context.Context) error {
-	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(10 * time.Millisecond): // its timer is late
-			return context.DeadlineExceeded
-		}
+	if unavailable(err) {
+		c |= sqlqueue.Down
 	}
-	return context.Cause(ctx)
+	return c
 }
 
 // lock locks c for one goroutine at a time, which unlocks it by receiving from c.
-func (d *Driver) lock(ctx context.Context, c chan struct{}) error {
+func (s *store) lock(ctx context.Context, c chan struct{}) error {
 	select {
 	case c <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-d.ctx.Done():
+	case <-s.closing:
 		return driver.ErrClosed
 	}
 }

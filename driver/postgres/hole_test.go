@@ -26,6 +26,7 @@ type hole struct {
 type holeConn struct {
 	net.Conn
 	dead atomic.Bool
+	held atomic.Bool // see swallow
 
 	mu   sync.Mutex
 	late bytes.Buffer // what was sent since it is dead
@@ -52,6 +53,9 @@ func (h *hole) each(f func(*holeConn)) {
 	}
 }
 
+// swallow keeps back what is sent on the present connections, which look whole.
+func (h *hole) swallow() { h.each(func(c *holeConn) { c.held.Store(true) }) }
+
 // forget breaks the present connections.
 func (h *hole) forget() { h.each(func(c *holeConn) { c.dead.Store(true) }) }
 
@@ -66,7 +70,7 @@ func (h *hole) arrive() {
 }
 
 func (c *holeConn) Write(b []byte) (int, error) {
-	if !c.dead.Load() {
+	if !c.dead.Load() && !c.held.Load() {
 		return c.Conn.Write(b)
 	}
 	c.mu.Lock()
@@ -82,7 +86,7 @@ func (c *holeConn) Read(b []byte) (int, error) {
 }
 
 func (c *holeConn) Close() error {
-	if c.dead.Load() {
+	if c.dead.Load() || c.held.Load() {
 		return nil // the server is not notified
 	}
 	return c.Conn.Close()
@@ -173,5 +177,58 @@ func TestLostWaitThatMayStillArrive(t *testing.T) {
 	}
 	if !confirmed && !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("acquire: %v", err)
+	}
+}
+
+// A ticket that was granted to the second of two requests, and released, may be taken by the first, which arrives later:
+// the release is not confirmed before that is impossible.
+func TestReleasedTicketThatMayStillArrive(t *testing.T) {
+	t.Parallel()
+	h, d, direct := overHole(t)
+	h.forget()
+	r := driver.Request{Name: "a", ID: "one", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	err = d.Release(t.Context(), r.Hold(g.Token))
+	if queue := h.ticketsLater(t, direct); len(queue) > 0 && (err == nil || errors.Is(err, driver.ErrLost)) {
+		t.Errorf("released: %v, and the ticket is %+v", err, queue)
+	}
+	is(t, err, driver.ErrUnavailable)
+	h.confirmed(t, d, direct, r.Hold(0))
+}
+
+// A request that was given up, and arrives after its ticket was released, takes no ticket that is left.
+func TestGivenUpTicketThatMayStillArrive(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []bool{false, true} {
+		h, d, direct := overHole(t, postgres.WithoutListen())
+		h.swallow()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(300*time.Millisecond, cancel)
+		r := driver.Request{Name: "a", ID: "given-up", TTL: time.Minute, Wait: wait}
+		_, err := d.Acquire(ctx, r)
+		is(t, err, context.Canceled)
+		h.forget()
+		err = d.Release(t.Context(), r.Hold(0))
+		if err == nil || errors.Is(err, driver.ErrLost) {
+			t.Errorf("wait %v: the release of a ticket that may still arrive: %v", wait, err)
+		}
+		h.confirmed(t, d, direct, r.Hold(0))
+	}
+}
+
+// confirmed repeats the release of a ticket until it is confirmed, and delivers the late requests then.
+func (h *hole) confirmed(t *testing.T, d, direct *postgres.Driver, k driver.Hold) {
+	t.Helper()
+	began := time.Now()
+	waitFor(t, "the release is confirmed", func() bool {
+		err := d.Release(t.Context(), k)
+		return err == nil || errors.Is(err, driver.ErrLost)
+	})
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("the release was confirmed after %v", took)
+	}
+	if queue := h.ticketsLater(t, direct); len(queue) > 0 {
+		t.Errorf("the release was confirmed, and the ticket is %+v", queue)
 	}
 }

@@ -117,5 +117,12 @@ func TestLostAnswerLeavesATicket(t *testing.T) {
 			t.Errorf("the queue is %v", queue)
 		}
 	}
-	ok(t, d.Release(t.Context(), r.Hold(0)))
+	if err := d.Release(t.Context(), r.Hold(0)); err != nil { // nobody knows that the request has arrived
+		is(t, err, driver.ErrUnavailable)
+	}
+	queue, err := admin.Inspect(t.Context(), "a")
+	ok(t, err)
+	if len(queue) != 0 {
+		t.Errorf("after the release the queue is %v", queue)
+	}
 }

@@ -60,20 +60,6 @@ func TestFirstWaitersAtOnce(t *testing.T) {
 	}
 }
 
-// The first try to register a process was not answered, and the process has expired before the next one: the waits
-// of tickets that were queued in between end with ErrLost.
-func TestExpiredBeforeItWasRegistered(t *testing.T) {
-	t.Parallel()
-	prefix := unique()
-	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	sweep(t, d) // makes the tables
-	process, ended := d.Queue(driver.Request{Name: "a", ID: "queued", TTL: time.Minute})
-	_, err := p.Exec(t.Context(), "INSERT INTO "+prefix+"_processes VALUES ($1, 1, now() - interval '1 s')", process)
-	ok(t, err)
-	ok(t, d.Register(t.Context()))
-	is(t, ended(), driver.ErrLost)
-}
-
 // A process that has not waited for a while leaves, and may wait again.
 func TestWaitsAgainAfterAWhile(t *testing.T) {
 	if testing.Short() {

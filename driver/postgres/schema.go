@@ -79,16 +79,16 @@ func (e *schemaError) Unwrap() []error {
 
 // createSchema creates the tables, one goroutine at a time, because a statement failed without them. It returns nil if
 // the statement may succeed now.
-func (d *Driver) createSchema(ctx context.Context, missing error) error {
-	if !d.opts.create || d.used.Load() {
-		return d.whyMissing(ctx, missing)
+func (s *store) createSchema(ctx context.Context, missing error) error {
+	if !s.opts.create || s.used.Load() {
+		return s.whyMissing(ctx, missing)
 	}
-	if err := d.lock(ctx, d.creating); err != nil {
+	if err := s.lock(ctx, s.creating); err != nil {
 		return err
 	}
-	defer func() { <-d.creating }()
-	err := d.with(ctx, false, func(c *pgx.Conn) error {
-		return pgx.BeginTxFunc(ctx, c, readWrite, func(tx pgx.Tx) error { return d.w.create(ctx, tx.Conn(), missing) })
+	defer func() { <-s.creating }()
+	err := s.with(ctx, false, func(c *pgx.Conn) error {
+		return inReadWrite(ctx, c, func(tx pgx.Tx) error { return s.w.create(ctx, tx.Conn(), missing) })
 	})
 	var other *versionError
 	if err != nil && code(err) != "" && !errors.As(err, &other) {
@@ -98,13 +98,13 @@ func (d *Driver) createSchema(ctx context.Context, missing error) error {
 }
 
 // isNothingThere reports whether there are no tables yet, which this driver may create.
-func (d *Driver) isNothingThere(ctx context.Context, missing error) (nothing bool, err error) {
-	if !d.opts.create || d.used.Load() {
+func (s *store) isNothingThere(ctx context.Context, missing error) (nothing bool, err error) {
+	if !s.opts.create || s.used.Load() {
 		return false, nil
 	}
-	err = d.with(ctx, false, func(c *pgx.Conn) error {
-		s, err := d.w.state(ctx, c, missing)
-		nothing = err == nil && !s.table
+	err = s.with(ctx, false, func(c *pgx.Conn) error {
+		there, err := s.w.state(ctx, c, missing)
+		nothing = err == nil && !there.table
 		return err
 	})
 	return nothing, err
@@ -112,16 +112,16 @@ func (d *Driver) isNothingThere(ctx context.Context, missing error) (nothing boo
 
 // whyMissing returns an error that explains what is missing, if this driver must not create it. It returns nil if nothing
 // is: somebody has created it since the statement failed, and another statement of this driver has used it.
-func (d *Driver) whyMissing(ctx context.Context, missing error) error {
-	var s state
-	err := d.with(ctx, false, func(c *pgx.Conn) (err error) {
-		s, err = d.w.state(ctx, c, missing)
+func (s *store) whyMissing(ctx context.Context, missing error) error {
+	var there state
+	err := s.with(ctx, false, func(c *pgx.Conn) (err error) {
+		there, err = s.w.state(ctx, c, missing)
 		return err
 	})
-	if err != nil || s.complete {
+	if err != nil || there.complete {
 		return err
 	}
-	return &schemaError{missing: missing, used: d.used.Load(), part: s.table}
+	return &schemaError{missing: missing, used: s.used.Load(), part: there.table}
 }
 
 // create runs the SQL of the schema, on a connection that is in a transaction. Many programs may do so at once. Another

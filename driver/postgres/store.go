@@ -2,12 +2,29 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/lockerproject/locker/driver"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
+
+// A store has the connections. It is the dialect of the engine; see queue.go.
+type store struct {
+	opts options
+	w    *wire
+	pool *pgxpool.Pool
+	mode pgx.QueryExecMode
+
+	unprepared atomic.Bool // prepared statements do not outlive a transaction here
+	strict     atomic.Bool // the database's default isolation has to be overridden
+	used       atomic.Bool // the tables were there
+	spare      chan spare  // the one spare connection, unless it is in use
+
+	creating chan struct{}   // see lock: one goroutine creates the tables
+	closing  <-chan struct{} // is closed when Close begins
+}
 
 // patience is how long a request waits for a connection of the pool before it uses the spare one. The pool is the
 // user's, who may be using all of it.
@@ -24,18 +41,15 @@ func patienceOf(ctx context.Context) time.Duration {
 // with runs f on a connection. A request is one statement, which is one transaction: nothing of it depends on the
 // connection, so that a pooler in transaction mode may be in between. A patient request waits for the pool as long as
 // it takes, and is sent after Close, too.
-func (d *Driver) with(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
-	if d.ctx.Err() != nil && !patient {
-		return driver.ErrClosed
-	}
-	return d.anyConn(ctx, patient, func(c *pgx.Conn) error {
+func (s *store) with(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
+	return s.anyConn(ctx, patient, func(c *pgx.Conn) error {
 		err := f(c)
-		if c := code(err); c != codeReadOnly && c != codeReplica {
+		if !noWrites(err) {
 			return err
 		}
 		var replica bool
 		if e := c.QueryRow(ctx, "SELECT pg_is_in_recovery()", pgx.QueryExecModeSimpleProtocol).Scan(&replica); e == nil && !replica {
-			d.strict.Store(true) // transactions are read only unless they begin otherwise
+			s.strict.Store(true) // transactions are read only unless they begin otherwise
 		} else {
 			_ = c.Close(ctx) // of a server that became a replica: connect again, perhaps elsewhere
 		}
@@ -43,12 +57,12 @@ func (d *Driver) with(ctx context.Context, patient bool, f func(*pgx.Conn) error
 	})
 }
 
-func (d *Driver) anyConn(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
+func (s *store) anyConn(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
 	wait, cancel := ctx, context.CancelFunc(func() {})
 	if !patient {
 		wait, cancel = context.WithTimeout(ctx, patienceOf(ctx))
 	}
-	c, err := d.pool.Acquire(wait)
+	c, err := s.pool.Acquire(wait)
 	exhausted := wait.Err() != nil && ctx.Err() == nil
 	cancel()
 	switch {
@@ -56,7 +70,7 @@ func (d *Driver) anyConn(ctx context.Context, patient bool, f func(*pgx.Conn) er
 		defer c.Release()
 		return f(c.Conn())
 	case exhausted:
-		return d.withSpare(ctx, f)
+		return s.withSpare(ctx, f)
 	}
 	return err
 }
@@ -73,49 +87,58 @@ type spare struct {
 // were idle for so long: after an outage they may be broken without a sign.
 const spareIdle = time.Second
 
-func (d *Driver) withSpare(ctx context.Context, f func(*pgx.Conn) error) error {
-	var s spare
+func (s *store) withSpare(ctx context.Context, f func(*pgx.Conn) error) error {
+	var sp spare
 	select {
-	case s = <-d.spare:
+	case sp = <-s.spare:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	defer func() {
-		s.used = time.Now()
-		d.spare <- s
-		if d.ctx.Err() != nil { // Close may not have waited for it
-			d.closeSpare()
+		sp.used = time.Now()
+		s.spare <- sp
+		if s.isClosing() { // Close may not have waited for it
+			s.closeSpare()
 		}
 	}()
-	if s.Conn != nil && (s.IsClosed() || time.Since(s.used) > spareIdle) {
-		hangUp(ctx, s.Conn)
-		s.Conn = nil
+	if sp.Conn != nil && (sp.IsClosed() || time.Since(sp.used) > spareIdle) {
+		hangUp(ctx, sp.Conn)
+		sp.Conn = nil
 	}
-	if s.Conn == nil {
-		c, err := d.connect(ctx)
+	if sp.Conn == nil {
+		c, err := s.connect(ctx)
 		if err != nil {
 			return err
 		}
-		s.Conn = c
+		sp.Conn = c
 	}
-	return f(s.Conn)
+	return f(sp.Conn)
 }
 
 // closeSpare closes the spare connection, unless it is in use.
-func (d *Driver) closeSpare() {
+func (s *store) closeSpare() {
 	select {
-	case s := <-d.spare:
-		if s.Conn != nil {
-			hangUp(context.Background(), s.Conn)
+	case sp := <-s.spare:
+		if sp.Conn != nil {
+			hangUp(context.Background(), sp.Conn)
 		}
-		d.spare <- spare{}
+		s.spare <- spare{}
 	default:
 	}
 }
 
+func (s *store) isClosing() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // connect opens a connection outside the pool, as the pool does.
-func (d *Driver) connect(ctx context.Context) (*pgx.Conn, error) {
-	pc := d.pool.Config()
+func (s *store) connect(ctx context.Context) (*pgx.Conn, error) {
+	pc := s.pool.Config()
 	cc := pc.ConnConfig.Copy()
 	if pc.BeforeConnect != nil {
 		if err := pc.BeforeConnect(ctx, cc); err != nil {
@@ -149,31 +172,31 @@ type sending struct {
 
 // query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
 // before, it creates them and sends the statement again.
-func query[T any](ctx context.Context, d *Driver, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	for range 4 { // each reason to send it again occurs once
-		strict := d.strict.Load()
-		all, err = queryOnce(ctx, d, how, row, sql, args...)
+		strict := s.strict.Load()
+		all, err = queryOnce(ctx, s, how, row, sql, args...)
 		switch code(err) {
 		case codeIsolation:
-			d.strict.Store(true)
+			s.strict.Store(true)
 		case codeReadOnly:
-			if strict || !d.strict.Load() {
+			if strict || !s.strict.Load() {
 				return nil, err
 			}
 		case "26000", "42P05": // a prepared statement does not exist, or exists already: a pooler
-			d.unprepared.Store(true)
+			s.unprepared.Store(true)
 		case "42883", "42P01", "3F000": // no such function, table, schema
 			if how.looks {
-				if nothing, err := d.isNothingThere(ctx, err); nothing || err != nil {
+				if nothing, err := s.isNothingThere(ctx, err); nothing || err != nil {
 					return nil, err
 				}
 			}
-			if err := d.createSchema(ctx, err); err != nil {
+			if err := s.createSchema(ctx, err); err != nil {
 				return nil, err
 			}
 		default:
-			if err == nil && !d.used.Load() {
-				d.used.Store(true)
+			if err == nil && !s.used.Load() {
+				s.used.Store(true)
 			}
 			return all, err
 		}
@@ -181,11 +204,22 @@ func query[T any](ctx context.Context, d *Driver, how sending, row pgx.RowToFunc
 	return nil, err
 }
 
-var readWrite = pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}
+// inReadWrite runs f in a transaction, whatever the database's defaults.
+func inReadWrite(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
+	begun := false
+	err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		begun = true
+		return f(tx)
+	})
+	if !begun && code(err) == "0A000" {
+		return fmt.Errorf("%w: %w", errReplica, err)
+	}
+	return err
+}
 
-func queryOnce[T any](ctx context.Context, d *Driver, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
-	args = append([]any{d.execMode()}, args...)
-	err = d.with(ctx, how.patient, func(c *pgx.Conn) error {
+func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	args = append([]any{s.execMode()}, args...)
+	err = s.with(ctx, how.patient, func(c *pgx.Conn) error {
 		return interruptible(ctx, c, func(ctx context.Context) error {
 			if how.sent != nil {
 				*how.sent = time.Now()
@@ -196,10 +230,10 @@ func queryOnce[T any](ctx context.Context, d *Driver, how sending, row pgx.RowTo
 				}
 				return err
 			}
-			if !d.strict.Load() {
+			if !s.strict.Load() {
 				return collect(c.Query(ctx, sql, args...))
 			}
-			return pgx.BeginTxFunc(ctx, c, readWrite, func(tx pgx.Tx) error { return collect(tx.Query(ctx, sql, args...)) })
+			return inReadWrite(ctx, c, func(tx pgx.Tx) error { return collect(tx.Query(ctx, sql, args...)) })
 		})
 	})
 	return all, err
@@ -207,10 +241,10 @@ func queryOnce[T any](ctx context.Context, d *Driver, how sending, row pgx.RowTo
 
 // execMode is how pgx executes statements: prepared once, which is fastest, unless the pool's configuration says
 // otherwise or a pooler does not allow it.
-func (d *Driver) execMode() pgx.QueryExecMode {
+func (s *store) execMode() pgx.QueryExecMode {
 	switch {
-	case d.mode == pgx.QueryExecModeSimpleProtocol, d.mode == pgx.QueryExecModeCacheStatement && !d.unprepared.Load():
-		return d.mode
+	case s.mode == pgx.QueryExecModeSimpleProtocol, s.mode == pgx.QueryExecModeCacheStatement && !s.unprepared.Load():
+		return s.mode
 	default:
 		return pgx.QueryExecModeExec // one round trip, nothing kept
 	}
@@ -236,20 +270,4 @@ func interruptible(ctx context.Context, c *pgx.Conn, f func(context.Context) err
 		}
 	}
 	return err
-}
-
-// call runs a function of the schema, delivers the grants in its answer, and returns the rest.
-func (d *Driver) call(ctx context.Context, sent *time.Time, sql string, args ...any) (string, error) {
-	texts, err := query(ctx, d, sending{sent: sent}, pgx.RowTo[string], sql, args...)
-	if err == nil && len(texts) != 1 {
-		err = errReply
-	}
-	if err != nil {
-		return "", err
-	}
-	r, err := parseReply(texts[0])
-	for _, g := range r.grants {
-		d.waiters.granted(g)
-	}
-	return r.text, err
 }

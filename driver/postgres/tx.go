@@ -47,7 +47,7 @@ func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok b
 	var got *bool
 	call = fmt.Sprintf(call, "hashtextextended(encode($1::bytea, 'hex'), $2::bigint)")
 	err = tx.QueryRow(ctx, `SELECT l, CASE WHEN l IN ('read committed', 'read uncommitted') THEN `+call+` END
-		FROM current_setting('transaction_isolation') AS l`, d.txMode(), []byte(name), d.w.txSeed).Scan(&level, &got)
+		FROM current_setting('transaction_isolation') AS l`, d.s.txMode(), []byte(name), d.s.w.txSeed).Scan(&level, &got)
 	if err == nil && got == nil {
 		err = fmt.Errorf("the transaction is %s, want READ COMMITTED", strings.ToUpper(level))
 	}
@@ -75,7 +75,7 @@ func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {
 ) error {
 	var held bool
 	token := int64(lock.Token()) //nolint:gosec // tokens are bigints
-	err := tx.QueryRow(ctx, d.w.guard, d.txMode(), []byte(lock.Name()), token).Scan(&held)
+	err := tx.QueryRow(ctx, d.s.w.guard, d.s.txMode(), []byte(lock.Name()), token).Scan(&held)
 	if err == nil && !held {
 		err = driver.ErrLost
 	}
@@ -86,9 +86,9 @@ func (d *Driver) Guard(ctx context.Context, tx pgx.Tx, lock interface {
 }
 
 // txMode is how statements are executed in the user's transaction, which a lost prepared statement would abort.
-func (d *Driver) txMode() pgx.QueryExecMode {
-	if d.mode == pgx.QueryExecModeSimpleProtocol {
-		return d.mode
+func (s *store) txMode() pgx.QueryExecMode {
+	if s.mode == pgx.QueryExecModeSimpleProtocol {
+		return s.mode
 	}
 	return pgx.QueryExecModeExec
 }

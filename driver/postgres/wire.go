@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -42,9 +40,6 @@ type wire struct {
 	lock, installed, acquire, release, breaks, renew, shorten, heartbeat, provisional, queued, leave,
 	due, advance, sweep, sweeper, guard, inspect, list, ping, rights string
 }
-
-// ticketColumns are the columns of a ticket k that rowTicket reads.
-const ticketColumns = "k.id, k.name, k.token, k.held, (extract(epoch FROM k.expires_at - clock_timestamp()) * 1000000)::bigint"
 
 func newWire(e edition, schema, prefix string) (*wire, error) {
 	if err := checkIdentifier("prefix", prefix, longestPrefix); err != nil {
@@ -125,7 +120,7 @@ func (n names) pairs() []string {
 		"{version}", n.e.String(),
 		"{comment_text}", literal(n.e.comment()),
 		"{any}", strconv.FormatInt(anyNumber, 10),
-		"{columns}", ticketColumns,
+		"{columns}", "k.id, k.name, k.token, k.held, " + n.qualified("micros"+n.e.suffix()) + "(k.expires_at)", // as rowTicket reads them
 		"{unconfirmed}", "k.queued AND k.held AND k.provisional",
 		"{live}", "CASE WHEN k.held THEN k.expires_at > clock_timestamp()" +
 			" ELSE EXISTS (SELECT FROM " + processes + " p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END",
@@ -182,61 +177,19 @@ func key(schema, prefix, what string) string {
 	return strconv.FormatInt(int64(h.Sum64()), 10) //nolint:gosec // any 64 bits will do
 }
 
-// anyNumber is how the tables store that a ticket has no limit.
-const anyNumber = math.MaxInt64
-
-// permits is a limit as the tables store it.
-func permits(r driver.Request) int64 {
-	if r.Limit == 0 {
-		return anyNumber
-	}
-	return int64(r.Limit)
-}
-
-// slot returns the slot of the row of a held ticket.
-func slot(h driver.Hold) int64 {
-	if h.Shared {
-		return int64(h.Token) //nolint:gosec // tokens are bigints
-	}
-	return 0
-}
-
-// A grant says that a ticket that waited was granted. Its lease began after the heartbeat was sent.
-type grant struct {
-	id        string
-	token     uint64
-	heartbeat int64
-}
-
-// A reply is the answer of a function of the schema: a line, and then grants to tickets of this process.
-type reply struct {
-	text   string
-	grants []grant
-}
-
 var errReply = errors.New("the database's answer is not one of this version of the schema")
 
-func parseReply(s string) (reply, error) {
+// parseReply reads the answer of a function of the schema: a line, and then grants to tickets of this process.
+func parseReply(s string) (text string, grants []sqlqueue.Grant, err error) {
 	text, rest, more := strings.Cut(s, "\n")
-	r := reply{text: text}
 	for more {
 		var line string
 		line, rest, more = strings.Cut(rest, "\n")
-		g, ok := parseGrant(line)
+		g, ok := sqlqueue.ParseGrant(line)
 		if !ok {
-			return r, fmt.Errorf("%w: %q", errReply, s)
+			return text, grants, fmt.Errorf("%w: %q", errReply, s)
 		}
-		r.grants = append(r.grants, g)
+		grants = append(grants, g)
 	}
-	return r, nil
-}
-
-func parseGrant(s string) (g grant, ok bool) {
-	return g, scan(s, "g %s %d %d", &g.id, &g.token, &g.heartbeat)
-}
-
-// scan reads a line of an answer, or a notification.
-func scan(s, format string, into ...any) bool {
-	n, err := fmt.Sscanf(s, format, into...)
-	return err == nil && n == len(into)
+	return text, grants, nil
 }

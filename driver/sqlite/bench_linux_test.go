@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"slices"
@@ -45,15 +46,38 @@ type locks interface {
 }
 
 func locksNamed(name, path string) locks {
-	if name == "flock" {
+	switch name {
+	case "flock":
 		return flock(path + ".lock")
+	case "raw":
+		return newRaw(path)
 	}
 	return ours{childLocker(path)}
 }
 
+// raw inserts a row and deletes it, in a database with the driver's settings: what SQLite itself takes for that.
+type raw struct{ db *sql.DB }
+
+func newRaw(path string) raw {
+	db, err := sql.Open("sqlite", "file:"+path+".raw?_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)")
+	if err == nil {
+		db.SetMaxOpenConns(1)
+		_, err = db.ExecContext(ctx, "CREATE TABLE raw (name TEXT PRIMARY KEY)")
+	}
+	if err != nil {
+		panic(err)
+	}
+	return raw{db}
+}
+
+func (r raw) acquire() (release func(), err error) {
+	_, err = r.db.ExecContext(ctx, "INSERT INTO raw VALUES ('a')")
+	return func() { _, _ = r.db.ExecContext(ctx, "DELETE FROM raw WHERE name = 'a'") }, err
+}
+
 // BenchmarkCycle takes and releases a free lock.
 func BenchmarkCycle(b *testing.B) {
-	for _, name := range []string{"sqlite", "flock"} {
+	for _, name := range []string{"sqlite", "raw", "flock"} {
 		b.Run(name, func(b *testing.B) {
 			l := locksNamed(name, newPath(b))
 			defer closeLocks(l)
@@ -69,8 +93,11 @@ func BenchmarkCycle(b *testing.B) {
 }
 
 func closeLocks(l locks) {
-	if o, ok := l.(ours); ok {
-		_ = o.l.Close()
+	switch l := l.(type) {
+	case ours:
+		_ = l.l.Close()
+	case raw:
+		_ = l.db.Close()
 	}
 }
 

@@ -75,6 +75,6 @@ func rows(ctx context.Context, path string) (n int, err error) {
 		return 0, err
 	}
 	defer db.Close()
-	err = db.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM tickets) + (SELECT count(*) FROM losses)`).Scan(&n)
+	err = db.QueryRowContext(ctx, `SELECT count(*) FROM tickets`).Scan(&n)
 	return n, err
 }

@@ -7,16 +7,18 @@
 // A relative path begins with a dot: sqlite://./locks.db. Parameters of the URL are create (true; see
 // WithoutCreate), busy_timeout (5s; see WithBusyTimeout) and ttl. There is no prefix: use another file.
 //
-// It is also the smallest complete driver, and the one to read before you write your own. Each section below
+// It is the smallest driver on the engine of the SQL stores (driver/internal/sqlqueue, whose package comment says how
+// grants, heartbeats and notices go together), and the one to read before you write your own. Each section below
 // is about one thing that every driver has to decide, and names the file that does it.
 //
 // # Tickets
 //
 // A ticket is a row of one table (schema.sql), and a queue is the rows of one name. Every request is one
-// transaction (driver.go, wire.go). SQLite executes one writing transaction at a time, so each request happens
+// transaction (queue.go, wire.go). SQLite executes one writing transaction at a time, so each request happens
 // at one instant. It first removes everything that has expired (reap in wire.go): what it finds afterwards is
 // alive. The grant rule is that of package driver, applied to the beginning of the queue. A unique index makes
-// two exclusive holders of one name impossible.
+// two exclusive holders of one name impossible. To take a lock that nobody has, and to release one that nobody
+// waits for, takes a single statement, which is its own transaction.
 //
 // # Tokens
 //
@@ -29,19 +31,18 @@
 //
 // All processes use the one clock of their machine (os_linux.go): CLOCK_BOOTTIME, which cannot be set and which
 // counts the time in which the machine was suspended. It begins at zero with each boot, so the file contains the
-// boot ID of the kernel: after a reboot all leases are over, and the first process removes them (file.go). As the
-// clock is the same for all, a lease is only its end, and the lease of a waiter counts from before the
-// transaction that granted it. A lease ends by itself and not before its TTL, also if its process was killed. On
-// other systems than Linux the clock is the wall clock: a reboot ends no lease early, and setting the clock moves
-// their ends.
+// boot ID of the kernel: after a reboot all leases are over, and the first process removes them (file.go). A lease ends
+// by itself and not before its TTL, also if its process was killed. On other systems than Linux the clock is the wall
+// clock: a reboot ends no lease early, and setting the clock moves their ends.
 //
 // # Liveness
 //
-// A waiting ticket lives as long as the row of its process. A background task (waiters.go) renews that row every
-// second while the process waits, whatever the number of its tickets. A process that sends no heartbeat for four
+// A waiting ticket lives as long as the row of its process. A background task of the engine renews that row every
+// 0.8 s while the process waits, whatever the number of its tickets. A process that sends no heartbeat for 3.2
 // seconds loses all its waiting tickets together; if it still runs, its waiters queue again. So killed waiters
 // delay a queue by at most four and a half seconds, all together, and a killed holder by half a second more than
-// its TTL.
+// its TTL. A process that was granted a lock while it waited, and is killed before its first renewal, delays it as a
+// waiter does: until then the lease ends with the row.
 //
 // A process executes its renewals, heartbeats and releases before its acquisitions: neither ten thousand of these
 // nor a slow disk delay a renewal by more than one transaction. Only a flush of the disk does, when a process
@@ -49,20 +50,18 @@
 //
 // # Notification
 //
-// Each process reads a named pipe of its own, in the folder locks.db-notify (notify.go). A transaction that
-// removes a ticket marks the tickets that become grantable, and then a byte is written to the pipes of their
-// processes, whose background tasks claim the marked tickets. The mark is in the database, so no notification is
-// lost for good: each process that waits also polls every 250 ms, and when a lease ends, whether it waits for one
-// lock or for 10,000. Without pipes, on other systems than Linux or if the folder cannot be made, the poll interval
-// is 20 ms. A process that starts later removes the pipes of killed ones.
+// Each process that holds or waits reads a named pipe of its own, in the folder locks.db-notify (notify.go). A transaction
+// that removes a ticket grants the tickets that become grantable, and then a line is written to the pipes of their
+// processes. The grant is in the database, so a line that is lost delays it, until the next heartbeat. Without pipes, on
+// systems other than Unix or if the folder cannot be made, a process that waits looks for its grants every 20 ms, whether
+// it waits for one lock or for 10,000. A process that starts later removes the pipes of killed ones.
 //
 // # Unknown outcomes
 //
 // One goroutine executes all transactions of a driver in turn (store.go). A method returns when its context ends,
 // even if the disk hangs, with an error that wraps driver.ErrUnavailable. Its transaction is then still under way,
 // or will never begin; later ones are executed after it. So Release, which the core repeats until it has an
-// answer, finds whatever an unanswered Acquire has left. If a transaction of the background task fails, the next
-// one checks the ticket of every waiter (resolve in waiters.go).
+// answer, finds whatever an unanswered Acquire has left.
 //
 // # What can go wrong
 //

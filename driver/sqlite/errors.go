@@ -15,7 +15,6 @@ import (
 var (
 	errOtherVersion = errors.New("the file has a schema of another version of locker")
 	errOtherBoot    = errors.New("the file has been taken over since the machine was booted, by another machine or kernel that shares it")
-	errBroken       = fmt.Errorf("%w: the ticket was broken", driver.ErrLost)
 )
 
 // code returns the primary result code of an error of SQLite, or 0.

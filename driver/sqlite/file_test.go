@@ -78,6 +78,7 @@ func TestFileIsMade(t *testing.T) {
 	if err := try(t, d, "a"); err != nil {
 		t.Fatal(err)
 	}
+	awaitNotices(t, d)
 	for file, want := range map[string]fs.FileMode{
 		filepath.Dir(path): 0o700 | fs.ModeDir, path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600,
 		path + "-notify": 0o700 | fs.ModeDir,
@@ -213,11 +214,35 @@ func TestFileIsOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)
 	d := openAt(t, path)
-	execute(t, path, "UPDATE store SET version = 2")
-	refused(t, path, "version of locker: 2, and this program knows version 1", nil)
+	execute(t, path, "UPDATE store SET version = 3")
+	refused(t, path, "version of locker: 3, and this program knows version 2", nil)
 	// A program that is running when another one changes the version stops, too.
-	if err := try(t, d, "a"); err == nil || !strings.Contains(err.Error(), "version of locker: 2") {
+	if err := try(t, d, "a"); err == nil || !strings.Contains(err.Error(), "version of locker: 3") {
 		t.Errorf("Acquire after a change of the version: %v", err)
+	}
+}
+
+// A file of version 1 gets the tables of this version when nobody holds a lock in it, and its tokens go on.
+func TestFileOfTheFirstVersion(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	d := openAt(t, path)
+	if err := try(t, d, "a"); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, path, "UPDATE store SET version = 1", "DROP TABLE tickets", "DROP TABLE processes",
+		`CREATE TABLE processes (id TEXT PRIMARY KEY, expires INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
+		`CREATE TABLE losses (token INTEGER PRIMARY KEY) STRICT`,
+		`CREATE TABLE tickets (token INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL, process TEXT NOT NULL, expires INTEGER) STRICT`,
+		`INSERT INTO tickets VALUES (1000, x'61', 'P', 9000000000000000000)`)
+	if err := try(t, d, "b"); err == nil || !strings.Contains(err.Error(), "version of locker: 1") {
+		t.Errorf("Acquire after the file became one of version 1: %v", err)
+	}
+	refused(t, path, "programs of that version hold locks in it", nil)
+	execute(t, path, "UPDATE tickets SET expires = 1")
+	g, err := openAt(t, path).Acquire(within(t), driver.Request{Name: "a", ID: "1", TTL: time.Minute})
+	if err != nil || g.Token <= 1000 {
+		t.Errorf("acquired with token %d: %v", g.Token, err)
 	}
 }
 
@@ -329,8 +354,8 @@ func TestSchemaExcludes(t *testing.T) {
 	}
 	db := openDB(path)
 	defer db.Close()
-	_, err := db.ExecContext(ctx, `INSERT INTO tickets (name, id, process, owner, note, shared, permits, ttl, state, since, expires)
-		SELECT name, 'other', process, owner, note, shared, permits, ttl, state, since, expires FROM tickets`)
+	_, err := db.ExecContext(ctx, `INSERT INTO tickets (name, slot, id, process, owner, note, shared, permits, ttl, state, since, expires)
+		SELECT name, slot, 'other', process, owner, note, shared, permits, ttl, state, since, expires FROM tickets`)
 	if err == nil || !strings.Contains(err.Error(), "UNIQUE constraint failed: tickets.name") {
 		t.Errorf("a second exclusive holder: %v", err)
 	}

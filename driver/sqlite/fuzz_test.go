@@ -18,25 +18,29 @@ func FuzzRow(f *testing.F) {
 	d := openAt(f, path)
 	db := openDB(path)
 	f.Cleanup(func() { _ = db.Close() })
-	states := []string{"waiting", "grantable", "held"}
+	states := []string{"waiting", "provisional", "held"}
 	f.Fuzz(func(t *testing.T, token int64, id, process, owner string, shared, permits, ttl int64, state uint8, since int64) {
 		if id == "" || id == "id of this process" {
 			return
 		}
-		for _, table := range []string{"tickets", "processes", "losses"} {
+		for _, table := range []string{"tickets", "processes"} {
 			if _, err := db.Exec("DELETE FROM " + table); err != nil {
 				t.Fatal(err)
 			}
 		}
-		var expires any
+		var slot, expires any
 		s := states[int(state)%len(states)]
-		if s == "held" {
+		if s != "waiting" {
 			expires = int64(math.MaxInt64 / 2)
+			if shared == 0 {
+				slot = 0
+			}
 		}
-		_, err := db.Exec(`INSERT INTO processes VALUES (?, ?)`, process, math.MaxInt64/2)
+		number := int64(len(process))
+		_, err := db.Exec(`INSERT INTO processes VALUES (?, ?, ?)`, number, since, math.MaxInt64/2)
 		if err == nil {
-			_, err = db.Exec(`INSERT INTO tickets VALUES (?, x'61', ?, ?, ?, x'', ?, ?, ?, ?, ?, ?)`,
-				token, id, process, []byte(owner), shared, permits, ttl, s, since, expires)
+			_, err = db.Exec(`INSERT INTO tickets VALUES (?, x'61', ?, ?, ?, ?, x'', ?, ?, ?, ?, ?, ?)`,
+				token, slot, id, number, []byte(owner), shared, permits, ttl, s, since, expires)
 		}
 		if err != nil {
 			return // the schema refuses it

@@ -195,3 +195,13 @@ func childTransaction() {
 	fmt.Println("began", err)
 	select {}
 }
+
+// awaitNotices waits until a driver that was used receives notices.
+func awaitNotices(t *testing.T, d *sqlite.Driver) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !d.Receives(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it receives no notices")
+		}
+	}
+}

@@ -1,83 +1,64 @@
 package sqlite
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
-	"time"
+	"strconv"
+
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// pipeFolder is the folder of the named pipes of the processes that use the database.
-func pipeFolder(db string) string { return db + "-notify" }
+// Each process reads a named pipe of its own, to which others write notices: a line each, in the form of
+// sqlqueue.Inbox.Text. What has happened is in the database, so a notice that is lost, because the pipe is full or its
+// reader is stopped, delays a grant until the next heartbeat.
 
-// pipeName is what the IDs of processes look like (crypto/rand.Text). An ID that is read from a database may be what another
-// user has written there, and must not lead out of the folder.
-var pipeName = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+// notice is a text to a process.
+type notice struct {
+	process int64
+	text    string
+}
 
-// notifyProcess notifies a process that uses the database.
-func notifyProcess(db, process string) {
-	if pipeName.MatchString(process) {
-		notify(filepath.Join(pipeFolder(db), process))
+// pipePath is the path of the pipe of a process.
+func (s *store) pipePath(process int64) string {
+	return filepath.Join(s.path+"-notify", strconv.FormatInt(sqlqueue.Channel(process), 36))
+}
+
+// send sends a notice.
+func (s *store) send(n notice) { notify(s.pipePath(n.process), n.text+"\n") }
+
+// manyNotices may be more than fit into a pipe: some may be lost.
+const manyNotices = 4096
+
+// Listen implements sqlqueue.Notifier.
+func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) error {
+	path := s.pipePath(process)
+	pipe, err := openPipe(s.path, path)
+	if err != nil {
+		return err
 	}
-}
-
-// listener is where other processes notify this one: a named pipe, to which they write a byte. What has
-// happened is in the database, so a full pipe loses nothing.
-type listener struct {
-	path string
-	pipe *os.File      // nil if there are no pipes: then the process polls
-	self chan struct{} // without a pipe: notifications by the process itself
-}
-
-func listen(db, process string) *listener {
-	l := &listener{path: filepath.Join(pipeFolder(db), process), self: make(chan struct{}, 1)}
-	l.pipe, _ = openPipe(db, l.path)
-	return l
-}
-
-// interval is how often to poll without a notification.
-func (l *listener) interval() time.Duration {
-	if l.pipe == nil {
-		return pollWithoutPipe
-	}
-	return pollInterval
-}
-
-// wait returns when the process is notified, after d, or when l is closed.
-func (l *listener) wait(d time.Duration) {
-	if l.pipe == nil {
-		select {
-		case <-l.self:
-		case <-time.After(d):
+	defer func() {
+		_ = os.Remove(path)
+		_ = pipe.Close()
+	}()
+	stop := context.AfterFunc(ctx, func() { _, _ = pipe.WriteString("\n") }) // ends the read, on every system
+	defer stop()
+	in.Ready()
+	for r := bufio.NewReaderSize(pipe, 2*manyNotices); ; {
+		line, err := r.ReadSlice('\n')
+		switch tooLong := errors.Is(err, bufio.ErrBufferFull); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil && !tooLong:
+			return err
+		case tooLong, r.Buffered() > manyNotices:
+			in.Missed()
 		}
-		return
+		if len(line) > 1 {
+			in.Text(string(bytes.TrimSuffix(line, []byte("\n"))))
+		}
 	}
-	_ = l.pipe.SetReadDeadline(time.Now().Add(d))
-	var b [512]byte
-	_, err := l.pipe.Read(b[:])
-	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, os.ErrClosed) {
-		time.Sleep(pollWithoutPipe) // not expected; do not loop without a pause
-	}
-}
-
-// wake notifies the process itself.
-func (l *listener) wake() {
-	if l.pipe != nil {
-		notify(l.path)
-		return
-	}
-	select {
-	case l.self <- struct{}{}:
-	default:
-	}
-}
-
-func (l *listener) close() {
-	if l.pipe == nil {
-		l.wake()
-		return
-	}
-	_ = os.Remove(l.path)
-	_ = l.pipe.Close() // ends wait
 }

@@ -27,6 +27,7 @@ func TestBreakNotifiesHolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	awaitNotices(t, holder)
 	other := openAt(t, path)
 	took := testbed.Elapsed(func() {
 		if err := other.Break(ctx, "a", g.Token); err != nil {
@@ -34,7 +35,7 @@ func TestBreakNotifiesHolder(t *testing.T) {
 		}
 		select {
 		case l := <-losses:
-			if l.h != r.Hold(g.Token) || !errors.Is(l.cause, driver.ErrLost) {
+			if l.h.ID != r.ID || l.h.Name != r.Name || l.h.Token != g.Token || !errors.Is(l.cause, driver.ErrLost) {
 				t.Errorf("notified of %+v: %v", l.h, l.cause)
 			}
 		case <-within(t).Done():

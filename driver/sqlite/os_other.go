@@ -2,11 +2,7 @@
 
 package sqlite
 
-import (
-	"errors"
-	"os"
-	"time"
-)
+import "time"
 
 // Other systems have less than os_linux.go offers: see the package comment.
 
@@ -22,8 +18,3 @@ func checkFileSystem(string) error { return nil }
 // mayOpen and mayWrite leave it to the system, when it is done.
 func mayOpen(string) error  { return nil }
 func mayWrite(string) error { return nil }
-
-// openPipe fails: there are no pipes that Go can wait for.
-func openPipe(_, _ string) (*os.File, error) { return nil, errors.ErrUnsupported }
-
-func notify(string) {}

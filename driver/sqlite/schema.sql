@@ -1,4 +1,4 @@
--- The schema of github.com/lockerproject/locker/driver/sqlite, version 1.
+-- The schema of github.com/lockerproject/locker/driver/sqlite, version 2.
 -- Times are nanoseconds of the machine's clock, since it was booted.
 
 PRAGMA application_id = 0x6c6f636b; -- "lock"
@@ -12,9 +12,10 @@ CREATE TABLE store (
 
 -- One row for each process that waits. Its waiting tickets live as long as the row.
 CREATE TABLE processes (
-  id      TEXT PRIMARY KEY,
-  expires INTEGER NOT NULL -- set by heartbeats
-) STRICT, WITHOUT ROWID;
+  id        INTEGER PRIMARY KEY,
+  heartbeat INTEGER NOT NULL, -- number of the last one
+  expires   INTEGER NOT NULL  -- set by heartbeats
+) STRICT;
 
 CREATE INDEX processes_expiry ON processes (expires);
 
@@ -22,36 +23,27 @@ CREATE INDEX processes_expiry ON processes (expires);
 CREATE TABLE tickets (
   token   INTEGER PRIMARY KEY AUTOINCREMENT,
   name    BLOB NOT NULL,        -- bytes: a name may contain NUL
-  id      TEXT NOT NULL UNIQUE,
-  process TEXT NOT NULL,        -- which is notified
+  slot    INTEGER,              -- 0 for an exclusive holder, so that there is only one
+  id      TEXT NOT NULL,
+  process INTEGER NOT NULL,     -- which is notified
   owner   BLOB NOT NULL,
   note    BLOB NOT NULL,
   shared  INTEGER NOT NULL,
   permits INTEGER NOT NULL,     -- how many shared tickets at once; the greatest integer: any number
   ttl     INTEGER NOT NULL,
-  state   TEXT NOT NULL CHECK (state IN ('waiting', 'grantable', 'held')),
+  state   TEXT NOT NULL CHECK (state IN ('waiting', 'provisional', 'held')), -- provisional: held, and not renewed since it waited
   since   INTEGER NOT NULL,     -- when it was queued, or granted
   expires INTEGER,              -- of a lease
-  CHECK ((state = 'held') = (expires IS NOT NULL))
+  CHECK ((state = 'waiting') = (expires IS NULL)),
+  CHECK ((slot IS NOT NULL) = (state <> 'waiting' AND NOT shared)),
+  CHECK (slot = 0)
 ) STRICT;
 
--- Two exclusive holders of one name are impossible.
-CREATE UNIQUE INDEX tickets_holder ON tickets (name) WHERE state = 'held' AND NOT shared;
+-- Two exclusive holders of one name are impossible. An exclusive ticket that is granted at once has no entry in the
+-- indexes below, but for that of leases.
+CREATE UNIQUE INDEX tickets_queue ON tickets (name, slot);
 
-CREATE INDEX tickets_queue ON tickets (name);
+CREATE UNIQUE INDEX tickets_id ON tickets (id) WHERE slot IS NULL;
 CREATE INDEX tickets_permits ON tickets (name, permits) WHERE shared;
 CREATE INDEX tickets_expiry ON tickets (expires) WHERE expires IS NOT NULL;
-CREATE INDEX tickets_waiting ON tickets (process, state) WHERE state <> 'held';
-
--- Tickets that were broken, until their process has read that.
-CREATE TABLE losses (
-  token   INTEGER PRIMARY KEY,
-  process TEXT NOT NULL,
-  name    BLOB NOT NULL,
-  id      TEXT NOT NULL,
-  shared  INTEGER NOT NULL,
-  expires INTEGER NOT NULL
-) STRICT;
-
-CREATE INDEX losses_process ON losses (process);
-CREATE INDEX losses_expiry ON losses (expires);
+CREATE INDEX tickets_process ON tickets (process, state) WHERE state <> 'held';

@@ -10,7 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	codes "modernc.org/sqlite/lib"
+
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/internal/retry"
 )
 
@@ -29,6 +32,8 @@ type store struct {
 	conn  *sql.Conn
 	stmts map[string]*sql.Stmt // prepared, by their text
 
+	closing <-chan struct{} // is closed when Close begins
+
 	first chan func()           // to the goroutine: see mode
 	jobs  chan func()           // the same, for the other transactions
 	quit  chan struct{}         // closed by close
@@ -44,24 +49,33 @@ func direct(_ context.Context, transaction func() error) error { return transact
 // mode is how a transaction begins, and whether it is executed before the others of the
 // process. Leases and waiting tickets are lost unless they are renewed in time, so their
 // renewal must not queue behind a thousand acquisitions.
-//
-// Where there is no database yet, a transaction has the result of absent instead, or makes it if that is nil.
 type mode struct {
-	begin  string
-	first  bool
-	absent func(*store) error
+	begin   string
+	later   bool  // f begins: its first statement may be the whole transaction
+	first   bool  // before the others
+	create  bool  // where there is no database yet, it is made; else the result is errAbsent
+	last    bool  // after Close, too
+	process int64 // that asks, or 0
 }
 
 func (m mode) mayChange() bool { return m.begin != reads.begin }
 
-func empty(*store) error  { return nil }
-func noSuch(*store) error { return driver.ErrLost }
+func (m mode) of(process int64) mode {
+	m.process = process
+	return m
+}
+
+const immediate = "BEGIN IMMEDIATE" // only one at a time may write
 
 var (
-	reads    = mode{begin: "BEGIN", absent: empty}                      // it sees one state of the database, and waits for nobody
-	acquires = mode{begin: "BEGIN IMMEDIATE"}                           // only one at a time may write
-	pings    = mode{begin: acquires.begin, absent: (*store).mayMake}    // the same, but nothing is made
-	writes   = mode{begin: acquires.begin, first: true, absent: noSuch} // the same, before the others
+	reads   = mode{begin: "BEGIN"} // it sees one state of the database, and waits for nobody
+	looks   = mode{begin: "BEGIN", first: true}
+	pings   = mode{begin: immediate}
+	makes   = mode{begin: "BEGIN", create: true}
+	takes   = mode{begin: immediate, later: true}
+	writes  = mode{begin: immediate, first: true}
+	removes = mode{begin: immediate, first: true, later: true}
+	leaves  = mode{begin: immediate, first: true, last: true}
 )
 
 // serve is the goroutine that executes the transactions.
@@ -112,12 +126,16 @@ func (s *store) close(d time.Duration) {
 	}
 }
 
-// run runs f in a transaction and returns its results. It returns early when ctx ends or closing is closed:
+// run runs f in a transaction and returns its results. It returns early when ctx ends or Close begins:
 // then a transaction that has begun may still be committed, and one that has not will not begin.
-func run[T any](ctx context.Context, s *store, closing <-chan struct{}, m mode, f func(*tx) (T, error)) (T, error) {
+func run[T any](ctx context.Context, s *store, m mode, f func(*tx) (T, error)) (T, error) {
 	var none T
 	if err := context.Cause(ctx); err != nil {
 		return none, driver.NoTicket(err)
+	}
+	closing := s.closing
+	if m.last {
+		closing = nil
 	}
 	type result struct {
 		value T
@@ -166,18 +184,19 @@ func (s *store) lastError() error {
 func (s *store) transaction(ctx context.Context, m mode, f func(*tx) error) error {
 	err := s.intercept(ctx, func() error {
 		if !s.isOpen.Load() {
-			err := s.open(ctx, m.absent == nil)
-			if errors.Is(err, errAbsent) {
-				return m.absent(s)
-			}
-			if err != nil {
+			if err := s.open(ctx, m.create); err != nil {
 				return err
 			}
 		}
 		return s.explain(s.retryBusy(ctx, func() error {
+			if err := s.checkReplaced(); err != nil {
+				return err
+			}
 			return s.attempt(m, func(t *tx) error {
-				if err := t.begin(m); err != nil {
-					return err
+				if !m.later {
+					if err := t.begin(m); err != nil {
+						return err
+					}
 				}
 				return f(t)
 			})
@@ -210,33 +229,51 @@ func (s *store) retryBusy(ctx context.Context, f func() error) error {
 	}
 }
 
-// attempt runs f in a transaction, which is committed unless f fails. After the commit it notifies the
-// processes that f has added to notified.
+// attempt runs f in a transaction, which is committed unless f fails. After the commit it sends the notices of f.
 func (s *store) attempt(m mode, f func(*tx) error) error {
-	t := &tx{s: s}
-	if err := t.exec(m.begin); err != nil {
-		return err
+	t := &tx{s: s, mode: m, now: clock()}
+	if !m.later {
+		if err := t.exec(m.begin); err != nil {
+			return err
+		}
+		t.begun = true
 	}
 	err := f(t)
-	if err == nil {
+	if err == nil && t.begun {
 		err = t.exec("COMMIT")
 	}
-	if err != nil {
+	switch {
+	case err != nil && t.begun:
 		_ = t.exec("ROLLBACK") // fails if SQLite has rolled back already
 		return err
+	case code(err) == codes.SQLITE_ERROR: // the statement does not fit the tables
+		return cmp.Or(t.check(), err)
+	case err != nil:
+		return err
 	}
-	for _, process := range t.notified {
-		notifyProcess(s.path, process)
+	for _, n := range t.notices {
+		s.send(n)
 	}
 	return nil
 }
 
 // tx is a transaction.
 type tx struct {
-	s        *store
-	now      int64
-	soonest  int64 // when the next lease, process or loss expires
-	notified []string
+	s *store
+	mode
+	begun   bool
+	now     int64
+	grants  []sqlqueue.Grant // to the process that asks
+	notices []notice         // to others
+}
+
+// start begins the transaction of a mode that begins later.
+func (t *tx) start() error {
+	if err := t.exec(t.mode.begin); err != nil {
+		return err
+	}
+	t.begun, t.now = true, clock()
+	return t.begin(t.mode)
 }
 
 // uninterrupted is the context of statements: they take microseconds.

@@ -3,13 +3,13 @@ package sqlite
 import (
 	"cmp"
 	_ "embed"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 //go:embed schema.sql
@@ -17,7 +17,7 @@ var schema string
 
 const (
 	applicationID = 0x6c6f636b // "lock", in the header of the file
-	schemaVersion = 1
+	schemaVersion = 2
 )
 
 // Statements about the file.
@@ -26,42 +26,47 @@ const (
 	sqlBoot      = `UPDATE store SET boot = ?`
 
 	// A loss of power may have taken the last commits, and tokens with them: continue beyond those.
-	sqlReboot = `DELETE FROM tickets; DELETE FROM processes; DELETE FROM losses;
+	sqlReboot = `DELETE FROM tickets; DELETE FROM processes;
 		UPDATE sqlite_sequence SET seq = seq + (1 << 32) WHERE name = 'tickets'`
 
-	sqlCheck = `SELECT version, boot, min(
-			coalesce((SELECT min(expires) FROM tickets WHERE expires IS NOT NULL), ?1),
-			coalesce((SELECT min(expires) FROM processes), ?1),
-			coalesce((SELECT min(expires) FROM losses), ?1))
-		FROM store`
+	sqlStore   = `SELECT version, boot FROM store`
+	sqlSoonest = `SELECT min(coalesce((SELECT min(expires) FROM tickets WHERE expires IS NOT NULL), ?1),
+			coalesce((SELECT min(expires) FROM processes), ?1))`
 
 	sqlPing = `UPDATE store SET one = 1`
 )
 
 // Statements about tickets. RETURNING makes a temporary table, so only statements that run rarely have it.
 const (
-	sqlInsert = `INSERT INTO tickets (name, id, process, owner, note, shared, permits, ttl, state, since, expires)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING`
-	sqlFind      = `SELECT token, id, process, shared, state = 'held', ttl FROM tickets WHERE name = ? AND id = ?`
-	sqlFindToken = `SELECT token, id, process, shared, state = 'held', ttl FROM tickets WHERE name = ? AND token = ?`
-	sqlHold      = `UPDATE tickets SET state = 'held', since = ?, expires = ? + ttl WHERE token = ? AND state <> 'held'`
-	sqlExtend    = `UPDATE tickets SET expires = max(expires, ?) WHERE name = ? AND id = ? AND state = 'held'`
-	sqlShorten   = `UPDATE tickets SET expires = min(expires, ?) WHERE name = ? AND id = ? AND state = 'held'`
-	sqlDelete    = `DELETE FROM tickets WHERE token = ?`
+	ticketsOf = `tickets (name, slot, id, process, owner, note, shared, permits, ttl, state, since, expires) `
+	sqlInsert = `INSERT INTO ` + ticketsOf + `VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-	sqlReapHeld    = `DELETE FROM tickets WHERE expires <= ? RETURNING name`
-	sqlReapWaiting = `DELETE FROM tickets WHERE state <> 'held'
-		AND process IN (SELECT id FROM processes WHERE expires <= ?) RETURNING name`
-	sqlReapProcesses = `DELETE FROM processes WHERE expires <= ?`
-	sqlReapLosses    = `DELETE FROM losses WHERE expires <= ?`
-)
+	// These two are whole transactions: of a name that nobody uses, and of a ticket that is alone. The first inserts nothing
+	// where the name would be NULL. As INSERT ... SELECT it would make a temporary table.
+	sqlTakeFree = `INSERT OR IGNORE INTO ` + ticketsOf + `VALUES (
+		(SELECT ?1 FROM store WHERE version = ?13 AND boot = ?14 AND NOT EXISTS (SELECT 1 FROM tickets WHERE name = ?1)),
+		?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)`
+	sqlRemoveAlone = `DELETE FROM tickets WHERE name = ?1 AND slot = 0 AND id = ?2 AND expires > ?3
+		AND NOT EXISTS (SELECT 1 FROM tickets WHERE name = ?1 AND slot IS NULL)
+		AND EXISTS (SELECT 1 FROM store WHERE version = ?4 AND boot = ?5)`
 
-// Statements about the queue of a name.
-const (
-	// The grant rule needs no more tickets than the greatest limit of a shared one.
-	sqlHead = `SELECT token, id, shared, permits, state = 'held' FROM tickets WHERE name = ?1 ORDER BY token
+	sqlHold    = `UPDATE tickets SET state = 'provisional', slot = ?, since = ?, expires = ? WHERE token = ?`
+	sqlRenew   = `UPDATE tickets SET state = 'held', expires = max(expires, ?) WHERE token = ?`
+	sqlShorten = `UPDATE tickets SET expires = min(expires, ?) WHERE token = ?`
+	sqlDelete  = `DELETE FROM tickets WHERE token = ?`
+
+	columns = `SELECT t.token, t.id, t.process, t.shared, t.permits, t.ttl, t.state, t.expires, p.heartbeat, p.expires
+		FROM tickets t LEFT JOIN processes p ON p.id = t.process AND t.state = 'waiting' `
+
+	sqlHolder    = columns + `WHERE t.name = ? AND t.slot = 0`
+	sqlFind      = columns + `WHERE t.id = ? AND t.slot IS NULL AND t.name = ?`
+	sqlFindToken = columns + `WHERE t.token = ? AND t.name = ?`
+
+	// The tickets without a slot, which follow the exclusive holder, or are all there are. The grant rule needs no more than
+	// the greatest limit of a shared one.
+	sqlHead = columns + `WHERE t.name = ?1 AND t.slot IS NULL ORDER BY t.token
 		LIMIT max(?2, coalesce((SELECT max(permits) FROM tickets WHERE name = ?1 AND shared), 1))`
-	sqlMarkGrantable = `UPDATE tickets SET state = 'grantable' WHERE token = ? AND state = 'waiting' RETURNING process`
+	sqlFirst = `SELECT process FROM tickets WHERE name = ? AND state = 'waiting' AND slot IS NULL ORDER BY token LIMIT 1`
 
 	// Tickets that have expired and are not reaped yet are not shown.
 	live = ` coalesce(t.expires, (SELECT p.expires FROM processes p WHERE p.id = t.process)) > ?`
@@ -71,37 +76,42 @@ const (
 	sqlList = `SELECT DISTINCT name FROM tickets t WHERE` + live
 )
 
-// Statements about a process that waits.
+// Statements about processes that wait, and about what has expired.
 const (
-	sqlHeartbeat    = `UPDATE processes SET expires = ? WHERE id = ?`
-	sqlRegister     = `INSERT INTO processes (id, expires) VALUES (?, ?)`
-	sqlGrantable    = `SELECT token, id FROM tickets WHERE process = ? AND state = 'grantable'`
-	sqlRecordLoss   = `INSERT INTO losses (token, process, name, id, shared, expires) VALUES (?, ?, ?, ?, ?, ?)`
-	sqlLosses       = `SELECT token, name, id, shared FROM losses WHERE process = ?`
-	sqlRemoveLosses = `DELETE FROM losses WHERE process = ?`
+	sqlRegister    = `INSERT INTO processes (id, heartbeat, expires) VALUES (?, 1, ?)`
+	sqlHeartbeat   = `UPDATE processes SET heartbeat = heartbeat + 1, expires = ? WHERE id = ?`
+	sqlProcess     = `SELECT heartbeat FROM processes WHERE id = ?`
+	sqlProvisional = `SELECT token, id, name, state, expires FROM tickets WHERE process = ? AND state <> 'held' AND state = 'provisional'`
+	sqlMine        = `SELECT token, id, name, state, expires FROM tickets WHERE process = ? AND state <> 'held'`
+
+	sqlLeave        = `DELETE FROM processes WHERE id = ?`
+	sqlLeaveTickets = `DELETE FROM tickets WHERE process = ? AND state <> 'held' AND state = 'waiting' RETURNING name`
+
+	sqlReapHeld    = `DELETE FROM tickets WHERE expires <= ? RETURNING name`
+	sqlReapWaiting = `DELETE FROM tickets WHERE state <> 'held' AND state = 'waiting'
+		AND process IN (SELECT id FROM processes WHERE expires <= ?) RETURNING name`
+	sqlReapProcesses = `DELETE FROM processes WHERE expires <= ?`
 )
 
 // begin is the beginning of every transaction. One that writes removes everything that has expired, so that all
 // rows it finds afterwards are alive.
 func (t *tx) begin(m mode) error {
-	if err := t.s.checkReplaced(); err != nil {
+	if err := t.check(); err != nil || !m.mayChange() {
 		return err
 	}
-	t.now = clock()
-	if err := t.check(); err != nil {
-		return err
+	var soonest int64
+	_, err := t.row([]any{&soonest}, sqlSoonest, int64(math.MaxInt64))
+	if err == nil && soonest <= t.now {
+		err = t.reap()
 	}
-	if m.mayChange() && t.soonest <= t.now {
-		return t.reap()
-	}
-	return nil
+	return err
 }
 
 // check fails if the tables are of another version or another boot.
 func (t *tx) check() error {
 	var version int64
 	var boot string
-	_, err := t.row([]any{&version, &boot, &t.soonest}, sqlCheck, int64(math.MaxInt64))
+	_, err := t.row([]any{&version, &boot}, sqlStore)
 	switch {
 	case err != nil:
 		return err
@@ -119,13 +129,10 @@ func (t *tx) check() error {
 func (t *tx) reap() error {
 	held, err1 := t.names(sqlReapHeld, t.now)
 	waiting, err2 := t.names(sqlReapWaiting, t.now)
-	if err := cmp.Or(err1, err2, t.exec(sqlReapProcesses, t.now), t.exec(sqlReapLosses, t.now)); err != nil {
-		return err
-	}
-	return t.settleAll(append(held, waiting...))
+	return cmp.Or(err1, err2, t.exec(sqlReapProcesses, t.now), t.settle(append(held, waiting...)...))
 }
 
-// names reads a column of names (of locks, or of processes), each once.
+// names reads a column of names, each once.
 func (t *tx) names(query string, args ...any) ([]string, error) {
 	var names []string
 	err := t.rows(func(scan scanner) (bool, error) {
@@ -138,101 +145,112 @@ func (t *tx) names(query string, args ...any) ([]string, error) {
 	return slices.Compact(names), err
 }
 
-func (t *tx) settleAll(names []string) error {
-	for _, name := range names {
-		if err := t.settle(name); err != nil {
-			return err
-		}
-	}
-	return nil
+// A ticket has what a decision needs of a row.
+type ticket struct {
+	driver.Ticket
+	process   int64
+	ttl       int64
+	heartbeat int64 // of the process of one that waits
+	expires   int64 // its lease or, of one that waits, its process; 0: there is none
 }
 
-// settle marks the tickets that have become grantable, and notifies their processes. Tickets ahead of a ticket
-// can only go away, so a mark stays true. Every removal of tickets ends with settle.
-func (t *tx) settle(name string) error {
-	q, err := t.head(name, 1)
-	if err != nil {
-		return err
+func scanTicket(scan scanner) (tk ticket, err error) {
+	var permits int64
+	var state string
+	var expires, heartbeat, alive *int64
+	err = scan(&tk.Token, &tk.ID, &tk.process, &tk.Shared, &permits, &tk.ttl, &state, &expires, &heartbeat, &alive)
+	tk.Limit, tk.Held = limitOf(permits), state != "waiting"
+	if expires = cmp.Or(expires, alive); expires != nil {
+		tk.expires = *expires
 	}
-	for i, granted := range driver.Granted(q) {
-		if granted && !q[i].Held {
-			processes, err := t.names(sqlMarkGrantable, q[i].Token)
-			if err != nil {
-				return err
-			}
-			t.notified = append(t.notified, processes...)
-		}
+	if heartbeat != nil {
+		tk.heartbeat = *heartbeat
 	}
-	return nil
+	return tk, err
+}
+
+// find returns the ticket that a query finds, if it is there.
+func (t *tx) find(query string, args ...any) (tk ticket, found bool, err error) {
+	err = t.rows(func(scan scanner) (_ bool, err error) {
+		found = true
+		tk, err = scanTicket(scan)
+		return false, err
+	}, query, args...)
+	return tk, found, err
+}
+
+// findID returns the ticket of a name by its ID.
+func (t *tx) findID(name, id string) (tk ticket, found bool, err error) {
+	if tk, found, err = t.find(sqlHolder, []byte(name)); err != nil || found && tk.ID == id {
+		return tk, found, err
+	}
+	return t.find(sqlFind, id, []byte(name))
 }
 
 // head returns the queue of name up to the first exclusive ticket, but no more tickets than the greatest limit,
 // or permits.
-func (t *tx) head(name string, permits int64) (q []driver.Ticket, err error) {
-	err = t.rows(func(scan scanner) (bool, error) {
-		var v driver.Ticket
-		var permits int64
-		err := scan(&v.Token, &v.ID, &v.Shared, &permits, &v.Held)
-		v.Limit = limitOf(permits)
-		q = append(q, v)
-		return v.Shared, err
-	}, sqlHead, []byte(name), permits)
-	return q, err
+func (t *tx) head(name string, permits int64) (q []ticket, err error) {
+	add := func(scan scanner) (bool, error) {
+		tk, err := scanTicket(scan)
+		q = append(q, tk)
+		return tk.Shared, err
+	}
+	if err := t.rows(add, sqlHolder, []byte(name)); err != nil || len(q) > 0 {
+		return q, err
+	}
+	return q, t.rows(add, sqlHead, []byte(name), permits)
 }
 
-// acquire returns the token of a ticket that is granted, and 0 for one that must wait.
-func (t *tx) acquire(d *Driver, r driver.Request, w *waiter) (uint64, error) {
-	q, err := t.head(r.Name, permitsOf(r))
-	if err != nil {
-		return 0, err
+// settle grants the tickets of queues that have become grantable. Every removal of tickets ends with it.
+func (t *tx) settle(names ...string) error {
+	for _, name := range names {
+		q, err := t.head(name, 1)
+		if err != nil {
+			return err
+		}
+		for i, granted := range driver.Granted(shownAs(q)) {
+			if granted && !q[i].Held {
+				if err := t.grant(q[i]); err != nil {
+					return err
+				}
+			}
+		}
 	}
-	i := slices.IndexFunc(q, func(o driver.Ticket) bool { return o.ID == r.ID })
-	if i >= 0 && driver.Grantable(q, i) { // a repeated request, whose answer was lost
-		token := q[i].Token
-		return token, cmp.Or(t.exec(sqlHold, t.now, t.now, token), t.exec(sqlExtend, t.after(r.TTL), []byte(r.Name), r.ID))
-	}
-	if i < 0 && driver.Grantable(append(q, r.Ticket(0)), len(q)) {
-		return t.insert(d.process, r, "held", t.after(r.TTL))
-	}
-	if !r.Wait {
-		return 0, driver.ErrNotAcquired // nothing was written (D6)
-	}
-	if _, err := t.insert(d.process, r, "waiting", nil); err != nil {
-		return 0, err
-	}
-	return 0, t.wait(d, r.ID, w)
+	return nil
 }
 
-// insert adds a ticket at the tail and returns its token. A ticket that is already there, because the request
-// is repeated, stays as it is.
-func (t *tx) insert(process string, r driver.Request, state string, expires any) (uint64, error) {
-	n, token, err := t.count(sqlInsert, []byte(r.Name), r.ID, process, []byte(r.Owner), []byte(r.Note),
-		r.Shared, permitsOf(r), bounded(r.TTL), state, t.now, expires)
-	if err == nil && n == 0 && state == "held" {
-		err = errors.New("the ticket's ID is in use for another name")
+func shownAs(q []ticket) []driver.Ticket {
+	shown := make([]driver.Ticket, len(q))
+	for i, tk := range q {
+		shown[i] = tk.Ticket
 	}
-	return uint64(token), err //nolint:gosec // AUTOINCREMENT begins at 1
+	return shown
 }
 
-// ticket has what Release and Break need from a row.
-type ticket struct {
-	driver.Hold
-	process string
-	held    bool
-	ttl     int64
+// grant makes a waiting ticket a holder, with a provisional lease.
+func (t *tx) grant(tk ticket) error {
+	g := sqlqueue.Grant{ID: tk.ID, Token: tk.Token, Heartbeat: tk.heartbeat}
+	if tk.process == t.process {
+		t.grants = append(t.grants, g)
+	} else {
+		t.notify(tk.process, sqlqueue.GrantText(g))
+	}
+	return t.exec(sqlHold, slotOf(tk.Shared), t.now, min(t.now+min(tk.ttl, mostTime), tk.expires), tk.Token)
 }
 
-// find returns the ticket of name that a query finds, if it is there.
-func (t *tx) find(name, query string, key any) (tk ticket, found bool, err error) {
-	tk.Name = name
-	found, err = t.row([]any{&tk.Token, &tk.ID, &tk.process, &tk.Shared, &tk.held, &tk.ttl}, query, []byte(name), key)
-	return tk, found, err
-}
+// notify notifies a process after the commit.
+func (t *tx) notify(process int64, text string) { t.notices = append(t.notices, notice{process, text}) }
 
-// recordLoss records the loss of a ticket, and notifies its process.
-func (t *tx) recordLoss(tk ticket) error {
-	t.notified = append(t.notified, tk.process)
-	return t.exec(sqlRecordLoss, tk.Token, tk.process, []byte(tk.Name), tk.ID, tk.Shared, t.after(lossKept))
+// due returns when the first of some tickets expires: in -1 if one has.
+func (t *tx) due(q []ticket) time.Duration {
+	in := time.Hour
+	for _, tk := range q {
+		in = min(in, time.Duration(max(tk.expires, 0)-t.now))
+	}
+	if in <= 0 {
+		return -1
+	}
+	return in
 }
 
 // show returns the queue of name as Inspect does.
@@ -257,6 +275,14 @@ func (t *tx) show(name string) (tickets []driver.Ticket, err error) {
 	return tickets, err
 }
 
+// slotOf returns the slot of a ticket that is held.
+func slotOf(shared bool) any {
+	if shared {
+		return nil
+	}
+	return 0
+}
+
 // permitsOf and limitOf convert a limit to and from its column.
 func permitsOf(r driver.Request) int64 {
 	if r.Limit == 0 {
@@ -272,8 +298,11 @@ func limitOf(permits int64) int {
 	return int(permits)
 }
 
+// mostTime can be added to the clock.
+const mostTime = math.MaxInt64 / 2
+
 // after returns the time d from now.
 func (t *tx) after(d time.Duration) int64 { return t.now + bounded(d) }
 
 // bounded returns d in nanoseconds, or less if the clock could not be added to it.
-func bounded(d time.Duration) int64 { return min(int64(d), math.MaxInt64/2) }
+func bounded(d time.Duration) int64 { return min(int64(d), mostTime) }

@@ -64,12 +64,3 @@ func TestFailedTransaction(t *testing.T) {
 		t.Errorf("the queue after a transaction that failed: %v, %v", tickets, err)
 	}
 }
-
-// A ticket that is queued at the moment at which the background task goes to sleep wakes it. Otherwise the process would
-// send no heartbeat until the next sweep, and the ticket would expire.
-func TestQueuedWhileTheTaskGoesToSleep(t *testing.T) {
-	t.Parallel()
-	if !sqlite.WakesWhoLooks() {
-		t.Error("a ticket that is queued while the background task looks who waits does not wake it")
-	}
-}

@@ -1,0 +1,322 @@
+package sqlqueue
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// A book has the tickets of this process: those that wait, and the IDs of those that are held.
+//
+//	add ──> queued ──> granted: by a grant in an answer, by a notice, or by compare ──> held
+//	 │        └─────> ErrLost: the process expired, or the ticket was broken
+//	 └──> remove: granted at once (held), or refused
+//
+// A ticket in the database that this process neither waits for nor holds is an orphan: the answer to its request was
+// lost, or its caller has left. compare returns it, and the background task releases it.
+type book struct {
+	liveness  time.Duration
+	changed   chan struct{} // wakes the background task
+	reconnect chan struct{} // the listener has to begin anew
+
+	mu         sync.Mutex
+	process    int64 // ID of this process in the database; see process.go
+	registered bool  // the database knows it
+	heartbeats [8]heartbeat
+	answered   time.Time // when the answer to the last heartbeat came
+	fault      error     // why the last heartbeat failed; nil: it did not
+
+	byID      map[string]*waiter
+	byName    map[string]*waitedFor
+	held      map[string]struct{}
+	arriving  map[string]time.Time // by ID: until then a request for the ticket may still take it
+	tidyAt    int                  // number of those at which to forget the old ones
+	used      time.Time            // when the last ticket stopped waiting, or was granted at once
+	waited    time.Time            // when the last ticket that was queued stopped waiting
+	missed    bool                 // grants and losses may have been missed
+	news      bool                 // something was granted
+	receiving bool                 // notices arrive
+
+	attending, listening, sweeping bool // the goroutines of these names run
+}
+
+// A heartbeat was sent and has been answered by the database.
+type heartbeat struct {
+	number int64
+	sent   time.Time
+}
+
+// A waiter is a ticket that this process waits for.
+type waiter struct {
+	name, id string
+	ttl      time.Duration
+	process  int64
+	queued   time.Time    // when it was known to be queued; zero: not yet
+	outcome  chan outcome // of one
+}
+
+// An outcome ends a wait.
+type outcome struct {
+	token uint64
+	until time.Time // the lease lasts at least until then
+	err   error
+}
+
+// waitedFor is a name that some waiters wait for.
+type waitedFor struct {
+	waiters int
+	due     time.Time // when to check its queue
+	stuck   time.Time // since when something is due in it; zero: nothing is
+}
+
+func newBook(liveness time.Duration) book {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails, by its documentation
+	return book{
+		liveness: liveness,
+		changed:  make(chan struct{}, 1), reconnect: make(chan struct{}, 1),
+		process: int64(binary.BigEndian.Uint64(id[:])>>1) | 1, //nolint:gosec // 63 bits
+		byID:    make(map[string]*waiter), byName: make(map[string]*waitedFor), held: make(map[string]struct{}),
+		arriving: make(map[string]time.Time),
+		used:     time.Now(),
+	}
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// add adds a waiter before its ticket is requested, so that no notice of it is missed.
+func (b *book) add(r driver.Request) *waiter {
+	w := &waiter{name: r.Name, id: r.ID, ttl: r.TTL, outcome: make(chan outcome, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.process = b.process
+	b.byID[r.ID] = w
+	return w
+}
+
+// rejoin gives a waiter the present ID of the process.
+func (b *book) rejoin(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.process = b.process
+}
+
+// queued records that a waiter is queued, and when its queue is due. It reports false if its process expired meanwhile.
+func (b *book) queued(w *waiter, due time.Duration) bool {
+	now := time.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byID[w.id] != w {
+		return true // its outcome is known already
+	}
+	if w.process != b.process {
+		delete(b.byID, w.id)
+		return false
+	}
+	w.queued = now
+	n := b.byName[w.name]
+	if n == nil {
+		longest := b.liveness / 4
+		if !b.receiving {
+			longest = min(longest, longestPoll) // see act
+		}
+		n = &waitedFor{due: now.Add(min(due, longest))}
+		b.byName[w.name] = n
+		signal(b.changed)
+	}
+	n.waiters++
+	return true
+}
+
+// remove removes a waiter, if it is there. With granted its ticket is held.
+func (b *book) remove(w *waiter, granted bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byID[w.id] == w {
+		b.drop(w)
+	}
+	if granted {
+		b.held[w.id] = struct{}{}
+	}
+}
+
+// drop is remove with mu held.
+func (b *book) drop(w *waiter) {
+	delete(b.byID, w.id)
+	b.used = time.Now()
+	if w.queued.IsZero() {
+		return
+	}
+	b.waited = b.used
+	n := b.byName[w.name]
+	if n.waiters--; n.waiters == 0 {
+		delete(b.byName, w.name)
+	}
+}
+
+// end ends a wait. With mu held.
+func (b *book) end(w *waiter, o outcome) {
+	b.drop(w)
+	w.outcome <- o
+}
+
+// forget records that a ticket is not held any more.
+func (b *book) forget(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.held, id)
+}
+
+// granted delivers a grant. One for an unknown ticket, perhaps an orphan, makes the background task compare.
+func (b *book) granted(g Grant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.byID[g.ID]
+	if w == nil {
+		if _, known := b.held[g.ID]; !known {
+			b.missed = true
+			signal(b.changed)
+		}
+		return
+	}
+	until := time.Time{}                                 // unknown: the lease has to be renewed
+	i := uint64(g.Heartbeat) % uint64(len(b.heartbeats)) //nolint:gosec // a notice may have any number
+	if h := b.heartbeats[i]; h.number == g.Heartbeat {
+		until = h.sent.Add(min(w.ttl, b.liveness))
+	}
+	b.grant(w, g.Token, until)
+}
+
+// grant is granted with mu held.
+func (b *book) grant(w *waiter, token uint64, until time.Time) {
+	b.held[w.id] = struct{}{}
+	b.end(w, outcome{token: token, until: until})
+}
+
+// lost delivers a loss. It reports whether the ticket was held here.
+func (b *book) lost(id string) (held bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if w := b.byID[id]; w != nil {
+		b.end(w, outcome{err: driver.ErrLost})
+		return false
+	}
+	_, held = b.held[id]
+	return held
+}
+
+// dueNames returns names whose queues are due, at most most of them. None is due again before setDue.
+func (b *book) dueNames(now time.Time, most int) (names []string, process int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, n := range b.byName {
+		if !n.due.After(now) && len(names) < most {
+			names = append(names, name)
+			n.due = now.Add(time.Hour)
+		}
+	}
+	return names, b.process
+}
+
+// setDue sets until when to check a queue again, unless it is to be checked sooner: a notice may have come while it was
+// checked.
+func (b *book) setDue(name string, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := b.byName[name]; n != nil && at.Before(n.due) {
+		n.due = at
+	}
+}
+
+// stuckFor records that something is due in a queue, and returns for how long it has been.
+func (b *book) stuckFor(name string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.byName[name]
+	if n == nil {
+		return 0
+	}
+	if n.stuck.IsZero() {
+		n.stuck = time.Now()
+	}
+	return time.Since(n.stuck)
+}
+
+// moved records that nothing is due in a queue.
+func (b *book) moved(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := b.byName[name]; n != nil {
+		n.stuck = time.Time{}
+	}
+}
+
+// compare updates the waiters from the tickets that the database has of one process. With all, they are all that wait or
+// have a provisional lease. It returns the orphans, and whether there were grants without a notice.
+func (b *book) compare(m Mine, process int64, all bool) (orphans []Ticket, news bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	there := make(map[string]bool, len(m.Tickets))
+	for _, t := range m.Tickets {
+		there[t.ID] = true
+		w, held := b.byID[t.ID], false
+		if w == nil {
+			_, held = b.held[t.ID]
+		}
+		switch {
+		case w == nil && !held:
+			orphans = append(orphans, t)
+		case w != nil && t.Held:
+			b.grant(w, t.Token, m.Sent.Add(t.Left))
+			news = true
+		}
+	}
+	if !all {
+		return orphans, news
+	}
+	for id, w := range b.byID {
+		if !there[id] && w.process == process && !w.queued.IsZero() && w.queued.Before(m.Sent) {
+			b.end(w, outcome{err: driver.ErrLost})
+		}
+	}
+	return orphans, news
+}
+
+// mayHaveMissed records that grants or losses may have been missed.
+func (b *book) mayHaveMissed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.byID) > 0 {
+		b.missed = true
+		signal(b.changed)
+	}
+}
+
+// mayHaveGrants records that something was granted to this process.
+func (b *book) mayHaveGrants() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.news = true
+	signal(b.changed)
+}
+
+// toCompare returns, once, whether to compare all tickets, because grants and losses may have been missed, or those that
+// were granted.
+func (b *book) toCompare() (all, grants bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.registered {
+		return false, false
+	}
+	all, grants = b.missed, b.news
+	b.missed, b.news = false, false
+	return all, grants
+}

@@ -1,0 +1,137 @@
+package sqlqueue
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// Options are how a driver makes an Engine.
+type Options struct {
+	Store    Store
+	Notifier Notifier // nil: none
+	Liveness time.Duration
+
+	// InOrder says that the requests of a process are executed in the order in which they are sent: none takes effect after
+	// a later one was answered.
+	InOrder bool
+
+	LongestPoll time.Duration // between two requests for the process's own, as long as no notices arrive; 0: 250 ms
+
+	SweepEvery time.Duration // 0: the constant of the same name
+	ListenFor  time.Duration // how long to listen after the last use; 0: 30 s
+}
+
+// An Engine is a driver over a Store. It has the methods of the driver interface, and no others: a driver embeds it.
+type Engine struct {
+	opts       Options
+	store      Store
+	clock      clock // of the database
+	book       book
+	notifyLoss func(driver.Hold, error)
+
+	registering chan struct{} // one goroutine registers the process
+
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	closed sync.Once
+	work   sync.WaitGroup
+}
+
+var (
+	_ driver.Driver       = (*Engine)(nil)
+	_ driver.BatchRenewer = (*Engine)(nil)
+	_ driver.Lister       = (*Engine)(nil)
+	_ driver.Breaker      = (*Engine)(nil)
+	_ driver.LossNotifier = (*Engine)(nil)
+	_ driver.Bounder      = (*Engine)(nil)
+	_ driver.Shortener    = (*Engine)(nil)
+)
+
+// New makes an engine. It sends nothing.
+func New(o Options) *Engine {
+	if o.SweepEvery == 0 {
+		o.SweepEvery = SweepEvery
+	}
+	if o.LongestPoll == 0 {
+		o.LongestPoll = longestPoll
+	}
+	if o.ListenFor == 0 {
+		o.ListenFor = listenFor
+	}
+	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness)}
+	e.ctx, e.stop = context.WithCancel(context.Background())
+	return e
+}
+
+// slack allows for timers, a poll and a commit.
+const slack = 500 * time.Millisecond
+
+// Bounds implements driver.Bounder. Waiters expire some time after their last heartbeat, and the next check of the
+// queue removes them.
+func (e *Engine) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{
+		MinTTL: MinTTL, Crash: ttl + slack,
+		Liveness: e.opts.Liveness + e.heartbeatEvery() + slack,
+	}
+}
+
+// NotifyLoss implements driver.LossNotifier.
+func (e *Engine) NotifyLoss(notify func(driver.Hold, error)) { e.notifyLoss = notify }
+
+// Inspect implements driver.Driver.
+func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	return Repeat(ctx, e, true, func() ([]driver.Ticket, error) { return e.store.Queue(ctx, name) })
+}
+
+// List implements driver.Lister.
+func (e *Engine) List(ctx context.Context) ([]string, error) {
+	return Repeat(ctx, e, true, func() ([]string, error) { return e.store.Names(ctx) })
+}
+
+// Closing is closed when Close begins.
+func Closing(e *Engine) <-chan struct{} { return e.ctx.Done() }
+
+// start starts a background task, unless running says that it runs, or the driver is closed.
+func (e *Engine) start(running *bool, task func()) {
+	e.book.mu.Lock()
+	defer e.book.mu.Unlock()
+	if !*running && e.ctx.Err() == nil {
+		*running = true
+		e.work.Go(task)
+	}
+}
+
+// CloseBound is how long Close waits for a database that does not answer.
+const CloseBound = 100 * time.Millisecond
+
+// Close implements driver.Driver. The store stays open: the driver closes it afterwards.
+func (e *Engine) Close() error {
+	e.closed.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), CloseBound)
+		defer cancel()
+		e.book.mu.Lock() // see start
+		e.stop()
+		e.book.mu.Unlock()
+		Within(ctx, e.work.Wait)
+		if process, known := e.book.leave(); known {
+			_ = e.store.Leave(ctx, process) // else the row expires
+		}
+	})
+	return nil
+}
+
+// Within runs f, and waits for it until ctx ends.
+func Within(ctx context.Context, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}

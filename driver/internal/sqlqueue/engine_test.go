@@ -1,0 +1,137 @@
+package sqlqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// A fakeStore has no tickets. Its functions answer, or else their zero value is the answer.
+type fakeStore struct {
+	take      func(until int64) (Answer, error)
+	heartbeat func(process int64) Heartbeat
+	sent      time.Time // when Remove was called last
+}
+
+func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until int64) (Answer, error) {
+	return s.take(until)
+}
+
+func (s *fakeStore) Remove(context.Context, int64, driver.Hold) (Removal, error) {
+	s.sent = time.Now()
+	return Removal{}, nil
+}
+
+func (s *fakeStore) Heartbeat(_ context.Context, process int64, _ time.Duration, _ bool) (Heartbeat, error) {
+	return s.heartbeat(process), nil
+}
+
+func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error) {
+	return slices.Repeat([]Due{{In: time.Hour}}, len(names)), nil
+}
+
+func (*fakeStore) Mine(context.Context, int64, bool) (m Mine, err error)             { return m, err }
+func (*fakeStore) Break(context.Context, int64, string, uint64) (r Removal, e error) { return r, e }
+func (*fakeStore) Renew(context.Context, []driver.Renewal) ([]int, error)            { return nil, nil }
+func (*fakeStore) Shorten(context.Context, driver.Hold, time.Duration) (bool, error) {
+	return false, nil
+}
+func (*fakeStore) Leave(context.Context, int64) error                      { return nil }
+func (*fakeStore) Advance(context.Context, int64, string) ([]Grant, error) { return nil, nil }
+func (*fakeStore) Sweep(context.Context, string) (string, int64, error)    { return "", 0, nil }
+func (*fakeStore) SweepTurn(context.Context, time.Duration, bool) (time.Duration, error) {
+	return time.Minute, nil
+}
+func (*fakeStore) Queue(context.Context, string) ([]driver.Ticket, error) { return nil, nil }
+func (*fakeStore) Names(context.Context) ([]string, error)                { return nil, nil }
+func (*fakeStore) Class(error) Class                                      { return 0 }
+
+// The clock of the store stands still at this time.
+const storeTime = 1_000_000
+
+var errBroken = errors.New("the connection broke")
+
+// While a request for a ticket may still arrive, its release is not confirmed. Afterwards it is.
+func TestReleaseOfATicketThatMayArrive(t *testing.T) {
+	for _, inOrder := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &fakeStore{take: func(until int64) (Answer, error) {
+				if until == 0 {
+					return Answer{Sent: time.Now(), Result: Late, Now: storeTime}, nil
+				}
+				if until > storeTime+takeBound.Microseconds() {
+					t.Errorf("a request may take a ticket until %d", until)
+				}
+				return Answer{Sent: time.Now()}, errBroken
+			}}
+			e := New(Options{Store: s, Liveness: time.Second, InOrder: inOrder})
+			defer e.Close()
+			r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
+			begun := time.Now()
+			if _, err := e.Acquire(t.Context(), r); !errors.Is(err, errBroken) || errors.Is(err, driver.ErrNoTicket) {
+				t.Errorf("acquire: %v", err)
+			}
+			err := e.Release(t.Context(), r.Hold(0))
+			for ; errors.Is(err, driver.ErrUnavailable); err = e.Release(t.Context(), r.Hold(0)) {
+				if s.sent.IsZero() {
+					t.Error("the ticket was not removed")
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			took := time.Since(begun)
+			if !errors.Is(err, driver.ErrLost) || !inOrder && took <= takeBound || took > takeBound+time.Second {
+				t.Errorf("in order %v: after %v the release is %v", inOrder, took, err)
+			}
+		})
+	}
+}
+
+// What a request leaves in the book until it cannot arrive any more does not pile up.
+func TestForgetsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook(time.Second)
+		for i := range 1000 {
+			b.sending(string(rune('a'+i)), takeBound)
+			b.tidy()
+			time.Sleep(takeBound / 10)
+		}
+		if n := len(b.arriving); n > 100 {
+			t.Errorf("%d requests are remembered", n)
+		}
+	})
+}
+
+// The first try to register a process was not answered, and the process has expired before the next one: the waits
+// of tickets that were queued in between end with ErrLost.
+func TestExpiredBeforeItWasRegistered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var first int64
+		s := &fakeStore{heartbeat: func(process int64) Heartbeat {
+			if process == first {
+				return Heartbeat{}
+			}
+			return Heartbeat{Number: 1}
+		}}
+		e := New(Options{Store: s, Liveness: time.Minute})
+		defer e.Close()
+		first = e.book.current()
+		w := e.book.add(driver.Request{Name: "a", ID: "queued", TTL: time.Minute})
+		e.book.queued(w, time.Minute)
+		if err := e.register(t.Context(), first, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case o := <-w.outcome:
+			if !errors.Is(o.err, driver.ErrLost) {
+				t.Errorf("the wait ended with %v", o.err)
+			}
+		default:
+			t.Error("the wait goes on")
+		}
+	})
+}

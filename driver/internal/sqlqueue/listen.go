@@ -1,0 +1,114 @@
+package sqlqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
+)
+
+// The listener is the background task that receives notices of grants and losses. It runs while something is held or
+// waited for.
+const (
+	listenFor   = 30 * time.Second // after the last use
+	silentPause = time.Minute      // before it tries again after ErrNoNotices
+)
+
+// ErrNoNotices says that no notices can arrive for now, because of a pooler in between, for example. It is the result of
+// Listen, which is not called again for a minute. Other errors are tried again sooner.
+var ErrNoNotices = errors.New("no notices can arrive")
+
+// errRemoved is the cause of a loss if somebody has broken the ticket.
+var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+
+// Receiving reports whether notices arrive.
+func Receiving(e *Engine) bool {
+	e.book.mu.Lock()
+	defer e.book.mu.Unlock()
+	return e.book.receiving
+}
+
+// listenSoon starts the listener, unless it runs.
+func (e *Engine) listenSoon() {
+	if e.opts.Notifier != nil {
+		e.start(&e.book.listening, e.listen)
+	}
+}
+
+func (e *Engine) listen() {
+	backoff := retry.Backoff{First: 20 * time.Millisecond, Most: time.Second}
+	for {
+		began := time.Now()
+		idle, err := e.listenOnce()
+		if idle { // another listener may run by now
+			return
+		}
+		received := e.book.setReceiving(false)
+		if received && time.Since(began) > time.Second {
+			backoff.Reset()
+		}
+		pause := backoff.Next()
+		if errors.Is(err, ErrNoNotices) {
+			pause = silentPause
+		}
+		if !retry.Sleep(e.ctx, pause, nil) || e.book.stopListening(e.opts.ListenFor) {
+			return
+		}
+	}
+}
+
+// listenOnce listens until that fails, a notice was missed, or nothing was held or waited for in a while.
+func (e *Engine) listenOnce() (idle bool, err error) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	select {
+	case <-e.book.reconnect: // was for an older connection
+	default:
+	}
+	watched := make(chan struct{})
+	e.work.Go(func() {
+		defer close(watched)
+		defer cancel()
+		every := time.NewTicker(e.opts.ListenFor)
+		defer every.Stop()
+		for !idle {
+			select {
+			case <-e.book.reconnect:
+				return
+			case <-ctx.Done():
+				return
+			case <-every.C:
+				idle = e.book.stopListening(e.opts.ListenFor)
+			}
+		}
+	})
+	err = e.opts.Notifier.Listen(ctx, e.book.current(), &Inbox{e})
+	cancel()
+	<-watched
+	return idle, err
+}
+
+// setReceiving records whether notices arrive, and returns whether they did before. When they begin to arrive, some may
+// have been missed.
+func (b *book) setReceiving(receiving bool) (before bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before, b.receiving = b.receiving, receiving
+	b.missed = b.missed || receiving
+	signal(b.changed)
+	return before
+}
+
+// stopListening ends the listener if nothing was held or waited for in a while.
+func (b *book) stopListening(idle time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.held)+len(b.byID) > 0 || time.Since(b.used) < idle {
+		return false
+	}
+	b.listening, b.receiving = false, false
+	return true
+}

@@ -1,0 +1,76 @@
+package sqlqueue
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// An Inbox takes the notices for a process.
+type Inbox struct{ e *Engine }
+
+// Ready says that everything that happens from now on is noticed.
+func (in *Inbox) Ready() { in.e.book.setReceiving(true) }
+
+// Granted says that a ticket was granted.
+func (in *Inbox) Granted(g Grant) { in.e.book.granted(g) }
+
+// Mine says that something was granted: the process asks for its own.
+func (in *Inbox) Mine() { in.e.book.mayHaveGrants() }
+
+// Missed says that notices may have been missed: grants, and losses.
+func (in *Inbox) Missed() { in.e.book.mayHaveMissed() }
+
+// Due says that the queue of a name is due, or sooner than it was.
+func (in *Inbox) Due(name string) {
+	in.e.book.setDue(name, time.Now())
+	signal(in.e.book.changed)
+}
+
+// Lost says that a ticket was removed by somebody else.
+func (in *Inbox) Lost(h driver.Hold) {
+	if in.e.book.lost(h.ID) && in.e.notifyLoss != nil {
+		in.e.notifyLoss(h, errRemoved)
+	}
+}
+
+// Text takes a notice in the form of a text, for stores whose notices have one:
+//
+//	g ID TOKEN HEARTBEAT  granted, as GrantText makes it
+//	l ID TOKEN NAME       lost; the name in hexadecimal digits
+//	d NAME                due
+//	r                     something was granted
+//
+// Whoever may write to the store can send any text. All others say that notices were missed.
+func (in *Inbox) Text(notice string) {
+	var h driver.Hold
+	var name string
+	if g, ok := ParseGrant(notice); ok {
+		in.Granted(g)
+	} else if Scan(notice, "l %s %d %x", &h.ID, &h.Token, &h.Name) {
+		in.Lost(h)
+	} else if Scan(notice, "d %x", &name) {
+		in.Due(name)
+	} else if notice == "r" {
+		in.Mine()
+	} else {
+		in.Missed()
+	}
+}
+
+// GrantText, LostText and DueText make notices.
+func GrantText(g Grant) string      { return fmt.Sprintf("g %s %d %d", g.ID, g.Token, g.Heartbeat) }
+func LostText(h driver.Hold) string { return fmt.Sprintf("l %s %d %x", h.ID, h.Token, h.Name) }
+func DueText(name string) string    { return fmt.Sprintf("d %x", name) }
+
+// ParseGrant reads a grant.
+func ParseGrant(s string) (g Grant, ok bool) {
+	return g, Scan(s, "g %s %d %d", &g.ID, &g.Token, &g.Heartbeat)
+}
+
+// Scan reads a text of a format, and reports whether it is one.
+func Scan(s, format string, into ...any) bool {
+	n, err := fmt.Sscanf(s, format, into...)
+	return err == nil && n == len(into)
+}

@@ -1,0 +1,70 @@
+package sqlqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
+)
+
+// interruptions is how many broken connections are tolerated before the caller gets the error.
+const interruptions = 3
+
+// Repeat calls f, which sends a request, until it succeeds or fails for good, and marks its error for the core. A request
+// that may be sent twice is sent again after its connection broke. When ctx ends, the error also contains that of the call
+// before the last. Where Close has ended the request, the error is ErrClosed.
+func Repeat[T any](ctx context.Context, e *Engine, twice bool, f func() (T, error)) (answer T, err error) {
+	backoff, broken := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond}, 0
+	for {
+		if e.ctx.Err() != nil {
+			return answer, driver.ErrClosed
+		}
+		before := err
+		if answer, err = f(); err == nil {
+			return answer, nil
+		}
+		if end := ended(ctx); end != nil {
+			return answer, e.explain(ctx, errors.Join(end, err, before))
+		}
+		c := e.store.Class(err)
+		again := c&Passing != 0
+		if again && c&Undone == 0 {
+			broken++
+			again = twice && broken <= interruptions
+		}
+		if !again {
+			return answer, e.explain(ctx, err)
+		}
+		if !retry.Sleep(ctx, backoff.Next(), e.ctx.Done()) {
+			return answer, e.explain(ctx, errors.Join(context.Cause(ctx), err))
+		}
+	}
+}
+
+// explain marks the error of a request for the core. It returns ErrClosed if Close ended the request.
+func (e *Engine) explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case e.ctx.Err() != nil && ctx.Err() == nil:
+		return driver.ErrClosed
+	case e.store.Class(err)&Down != 0:
+		return driver.Unavailable(err)
+	}
+	return err
+}
+
+// ended returns why ctx is over; nil while it lasts. A connection that is being opened has the deadline of ctx, and
+// may time out a moment before ctx does.
+func ended(ctx context.Context) error {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Millisecond): // its timer is late
+			return context.DeadlineExceeded
+		}
+	}
+	return context.Cause(ctx)
+}
