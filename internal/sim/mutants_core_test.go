@@ -33,7 +33,7 @@ func init() {
 		},
 		mutant{
 			name: "core: a loss that is reported before the grant does not count", file: "leases.go",
-			old: "if e, ok := b.early[l.hold.ID]; ok {", new: "if e, ok := b.early[l.hold.ID]; ok && false {",
+			old: "if e, ok := ls.early[l.hold.ID]; ok {", new: "if e, ok := ls.early[l.hold.ID]; ok && false {",
 		},
 		mutant{
 			name: "core: a grant that is over when it comes is given to the caller", file: "leases.go",
@@ -41,15 +41,15 @@ func init() {
 		},
 		mutant{
 			name: "core: the ticket of a lease that is over is not removed", file: "leases.go",
-			old: "\tb.removals.add(removal{hold: l.hold, planned: planned{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})\n", new: "",
+			old: "\tls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})\n", new: "",
 		},
 		mutant{
 			name: "core: a late request is not looked for", file: "removal.go",
-			old: "if r.checks > 0 && !gone && !m.closing {", new: "if false {",
+			old: "if r.checks > 0 && !gone && !rm.closing {", new: "if false {",
 		},
 		mutant{
 			name: "core: an acquisition that has panicked leaves its ticket", file: "acquisition.go",
-			old: "\t\t\ta.c.leases.abandon(req.Hold(0))\n", new: "",
+			old: "\t\t\ta.c.leases.undoPanicked(req.Hold(0))\n", new: "",
 		},
 		mutant{
 			name: "core: an acquisition that has panicked has no last event", file: "acquisition.go",
@@ -57,7 +57,7 @@ func init() {
 		},
 		mutant{
 			name: "core: Close ends a minimum hold", file: "removal.go",
-			old: "if left := r.holdUntil.Sub(m.clock.now()); left > 0 {", new: "if left := r.holdUntil.Sub(m.clock.now()); left > 0 && false {",
+			old: "if left := r.holdUntil.Sub(rm.clock.now()); left > 0 {", new: "if left := r.holdUntil.Sub(rm.clock.now()); left > 0 && false {",
 		},
 		mutant{
 			name: "core: a renewal that hangs has the rest of the lease", file: "renewal.go",
@@ -65,7 +65,7 @@ func init() {
 		},
 		mutant{
 			name: "core: a lease that is due sooner does not wake the goroutine", file: "renewal.go",
-			old: "if l.due.Before(b.wakeAt) {\n\t\tsignal(b.wake)", new: "if false {\n\t\tsignal(b.wake)",
+			old: "if l.due.Before(ls.wakeAt) {\n\t\tsignal(ls.wake)", new: "if false {\n\t\tsignal(ls.wake)",
 		},
 		mutant{
 			name: "core: a limit that passes before the ticket is queued is ErrNotAcquired", file: "call.go",

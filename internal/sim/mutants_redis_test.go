@@ -12,7 +12,7 @@ func init() {
 		},
 		mutant{
 			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go",
-			old: "ttl = max(ttl, l.length(b.clock.now()))", new: "ttl += l.length(b.clock.now()) * 0",
+			old: "ttl = max(ttl, l.length(ls.clock.now()))", new: "ttl += l.length(ls.clock.now()) * 0",
 		},
 		mutant{
 			name: "redis: a grant that a heartbeat finds does not count", file: "driver/redis/acquire.go",
