@@ -217,6 +217,7 @@ func TestBuckets(t *testing.T) {
 		"ages":      {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "greatest age"},
 		"direct":    {func(c *jetstream.StreamConfig) { c.AllowDirect = false }, "allow_direct"},
 		"ttl":       {func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false }, "allow_msg_ttl"},
+		"rollup":    {func(c *jetstream.StreamConfig) { c.AllowRollup = false }, "allow_rollup_hdrs"},
 		"republish": {func(c *jetstream.StreamConfig) { c.RePublish = nil }, "republish"},
 	} {
 		c := good.Config

@@ -75,6 +75,8 @@ func (n names) check(c *jetstream.StreamConfig, replicas int) error {
 		wrong = "it lacks allow_direct"
 	case !c.AllowMsgTTL:
 		wrong = "it lacks allow_msg_ttl"
+	case !c.AllowRollup:
+		wrong = "it lacks allow_rollup_hdrs"
 	case c.RePublish == nil || c.RePublish.Source != n.subjects() || c.RePublish.Destination != n.changes():
 		wrong = fmt.Sprintf("it does not republish %s to %s", n.subjects(), n.changes())
 	case !slices.Contains(c.Subjects, n.subjects()):
