@@ -73,18 +73,18 @@ func (a *app) storeURL() (string, error) {
 
 // open opens the store. Most drivers do not ask the store then. The caller closes
 // the Client.
-func (a *app) open(ctx context.Context, opts ...locker.ClientOption) (*locker.Client, error) {
+func (a *app) open(ctx context.Context) (*locker.Client, error) {
 	u, err := a.storeURL()
 	if err != nil {
 		return nil, err
 	}
-	return openURL(ctx, u, opts...)
+	return openURL(ctx, u)
 }
 
 // openURL opens one store. Its error is one of the configuration unless the
 // store did not answer.
-func openURL(ctx context.Context, u string, opts ...locker.ClientOption) (*locker.Client, error) {
-	c, err := locker.Open(ctx, u, opts...)
+func openURL(ctx context.Context, u string) (*locker.Client, error) {
+	c, err := locker.Open(ctx, u)
 	if err != nil && !errors.Is(err, locker.ErrUnavailable) {
 		return nil, configuration(err)
 	}
