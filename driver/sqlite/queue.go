@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	codes "modernc.org/sqlite/lib"
+
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
@@ -30,7 +32,7 @@ func (s *store) Take(ctx context.Context, process int64, r driver.Request, _ int
 		if err == nil && n == 1 {
 			return sqlqueue.Answer{Result: sqlqueue.Granted, Token: uint64(token)}, nil //nolint:gosec // AUTOINCREMENT begins at 1
 		}
-		if err == nil {
+		if err == nil || code(err) == codes.SQLITE_FULL { // tokens may be used up, which is not to be said of a lock that is held
 			err = t.start()
 		}
 		if err != nil {
