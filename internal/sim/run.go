@@ -90,7 +90,7 @@ func (r *runner) wait(all *sync.WaitGroup) {
 		all.Wait()
 		close(done)
 	}()
-	const most = 12 * time.Hour
+	most := min(3*time.Hour+2*r.o.longest, 12*time.Hour) // a lock that is never released costs its renewals
 	select {
 	case <-done:
 	case <-time.After(most):
