@@ -95,11 +95,14 @@ func TestSweepOfWaitersBehindTheLiving(t *testing.T) {
 		dead(2) // of one that is gone already
 		wait()
 		busy, err := d.Sweep(t.Context())
+		for ; busy > 0; busy, err = d.Sweep(t.Context()) { // the waiters' own requests use the queue, too
+			ok(t, err)
+		}
 		ok(t, err)
 		tickets, err := d.Inspect(t.Context(), name)
 		ok(t, err)
-		if len(tickets) != 3 || tickets[0].ID != holder.ID || tickets[1].ID != ids[0] || tickets[2].ID != ids[1] || busy != 0 {
-			t.Errorf("%s: %d queues are in use, and the queue is %+v", name, busy, tickets)
+		if len(tickets) != 3 || tickets[0].ID != holder.ID || tickets[1].ID != ids[0] || tickets[2].ID != ids[1] {
+			t.Errorf("%s: the queue is %+v", name, tickets)
 		}
 		if n := countTickets(t, p, prefix); n != 3 && !shared || n != 6 && shared {
 			t.Errorf("%s: %d rows are left", name, n)
