@@ -124,7 +124,11 @@ var concern = []struct{ files, worlds string }{
 	{"driver/dynamodb/", "dynamodb"},
 	{"driver/consul/", "consul"},
 	{"driver/internal/casqueue/", "memcached,dynamodb"},
-	{"driver/internal/kvqueue/", "consul"},
+	{"driver/etcd/", "etcd"},
+	{"driver/redis/", "redis"},
+	{"driver/redlock/", "redlock"},
+	{"driver/internal/redisqueue/", "redis,redlock"},
+	{"driver/internal/kvqueue/", "consul,etcd"},
 	{"compose/", "all,fallback"},
 }
 
