@@ -22,6 +22,8 @@
 //	bank.go       a server that does what package driver asks for, for the core's own faults
 //	memcached.go  a model of Memcached, below driver/memcached and casqueue
 //	consul.go     a model of Consul's HTTP API, below driver/consul and kvqueue
+//	etcd.go       a model of etcd's gRPC API, below driver/etcd and kvqueue (etcdstore.go, etcdwatch.go)
+//	wire.go       the connections of gRPC, whose real client and server run in the bubble
 //	dynamodb.go   a model of DynamoDB's JSON API, below driver/dynamodb and casqueue
 //	oracle.go     what must not happen, with the true time, which only the world knows
 //	run.go        one run: it builds the world, does the faults, and looks at what is left
@@ -55,7 +57,7 @@
 // model may be kinder than the server that it stands for: the suites on real servers
 // remain the proof for that. The order of goroutines that are ready at the same instant is
 // the scheduler's, and map order and jitter are the runtime's, so a seed does not fix all;
-// README.md says how much. There is no model of etcd, Redis, ZooKeeper, NATS or an SQL database.
+// README.md says how much. There is no model of Redis, ZooKeeper, NATS or an SQL database.
 //
 // # Sources
 //
