@@ -32,8 +32,8 @@ func init() {
 		},
 		mutant{
 			name: "etcd: queues are read from any member", file: store,
-			old: "queue, clientv3.WithPrefix(), clientv3.WithKeysOnly())\n\tif err != nil {\n\t\treturn kvqueue.Snapshot{}, err",
-			new: "queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithSerializable())\n\tif err != nil {\n\t\treturn kvqueue.Snapshot{}, err",
+			old:    "queue, clientv3.WithPrefix(), clientv3.WithKeysOnly())\n\tif err != nil {\n\t\treturn kvqueue.Snapshot{}, err",
+			new:    "queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithSerializable())\n\tif err != nil {\n\t\treturn kvqueue.Snapshot{}, err",
 			unseen: "a process with two members has to read a queue from the one that is cut off",
 		},
 		mutant{
@@ -71,8 +71,8 @@ func init() {
 		},
 		mutant{
 			name: "kvqueue: a release of a waiter leaves its entry", file: queue + "release.go",
-			old: "\tif err != nil && !errors.Is(err, driver.ErrLost) {\n\t\treturn err\n\t}\n\te.mu.Lock()\n\tdefer e.unlock()\n\te.forget(t)",
-			new: "\te.mu.Lock()\n\tdefer e.unlock()\n\te.forget(t)",
+			old:    "\tif err != nil && !errors.Is(err, driver.ErrLost) {\n\t\treturn err\n\t}\n\te.mu.Lock()\n\tdefer e.unlock()\n\te.forget(t)",
+			new:    "\te.mu.Lock()\n\tdefer e.unlock()\n\te.forget(t)",
 			unseen: "the entry has to be left by a request that was not answered; its session ends with it",
 		},
 		mutant{
