@@ -23,6 +23,8 @@
 //	bank.go       a server that does what package driver asks for, for the core's own faults
 //	memcached.go  a model of Memcached, below driver/memcached and casqueue
 //	consul.go     a model of Consul's HTTP API, below driver/consul and kvqueue
+//	etcd.go       a model of etcd's gRPC API, below driver/etcd and kvqueue (etcdstore.go, etcdwatch.go)
+//	wire.go       the connections of gRPC, whose real client and server run in the bubble
 //	dynamodb.go   a model of DynamoDB's JSON API, below driver/dynamodb and casqueue
 //	redis.go      models of Redis and of the nodes of Redlock, below driver/redis and driver/redlock:
 //	              what they keep, forget and excuse; redis_server.go has their connections,
@@ -65,7 +67,7 @@
 // model may be kinder than the server that it stands for: the suites on real servers
 // remain the proof for that. The order of goroutines that are ready at the same instant is
 // the scheduler's, and map order and jitter are the runtime's, so a seed does not fix all;
-// README.md says how much. There is no model of etcd, ZooKeeper, NATS or an SQL database. Clients of Redis
+// README.md says how much. There is no model of ZooKeeper, NATS or an SQL database. Clients of Redis
 // connect at once: go-redis holds a mutex while it connects, which no bubble gets past. Its Sentinel and
 // Cluster clients are not run; a failover is an address that leads to another server.
 //

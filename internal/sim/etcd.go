@@ -391,7 +391,7 @@ func labelOf(op *etcdserverpb.RequestOp) string {
 // with an error. With mu held.
 func (c *cluster) raises() bool {
 	_, _, full := c.s.state()
-	if c.alarmed == full {
+	if c.alarmed.Equal(full) {
 		return false
 	}
 	c.alarmed = full
