@@ -17,6 +17,7 @@ func init() {
 		mutant{
 			name: "redis: a grant that a heartbeat finds does not count", file: "driver/redis/acquire.go",
 			old: `case n.token == token, n.token == "":`, new: `case n.token == token:`,
+			unseen: "only a fault loses the notification, and excuses that the ticket is queued again",
 		},
 		mutant{
 			name: "redis: a release leaves nothing for requests that may still come", file: scripts + "release.lua",
@@ -45,6 +46,7 @@ func init() {
 		mutant{
 			name: "redis: a renewal is for whoever holds", file: scripts + "renew.lua",
 			old: "elseif v and string.sub(v, 8, #id + 8) == id .. ' ' and string.sub(v, 1, 6) == 'locker' then", new: "elseif v then",
+			unseen: "the process has to renew a lease that others hold, and knows by its clock that it has ended",
 		},
 		mutant{
 			name: "redis: a grant does not wait for the replicas", file: "driver/redis/wire.go",

@@ -56,8 +56,8 @@ func parseRESP(sent []byte) (args []string, length int) {
 	}
 	count, ok := line()
 	for range count {
-		size, whole := 0, false
-		if size, whole = line(); !whole || len(sent) < length+size+2 {
+		size, whole := line()
+		if !whole || len(sent) < length+size+2 {
 			return nil, 0
 		}
 		args = append(args, string(sent[length:length+size]))
