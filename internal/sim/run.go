@@ -365,6 +365,7 @@ func (r *runner) check() {
 			w.fail("checker: release: %v", err)
 		}
 	}
+	r.settle()
 	w.sleep(b.Crash + time.Minute + recovery)
 	for _, name := range r.names() {
 		q, err := p.client.Inspect(context.Background(), name)

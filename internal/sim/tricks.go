@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -129,12 +130,22 @@ func (p *path) plays(trick string, rnd *stream) bool {
 	return until.After(time.Now()) && rnd.one(2)
 }
 
+// mostLag is how late a write may be.
+const mostLag = 80 * time.Second
+
+// settle waits until all writes have arrived that may be late.
+func (r *runner) settle() {
+	if slices.ContainsFunc(r.plan.faults, func(f faultPlan) bool { return f.kind == "lag" }) {
+		r.w.sleep(mostLag)
+	}
+}
+
 // lag draws how late a write arrives. The core looks for late tickets for half a minute;
 // package casqueue has to be safe from writes that are later than that.
 func (p *path) lag(rnd *stream) time.Duration {
 	most := 15 * time.Second
 	if p.w.watched {
-		most = 80 * time.Second
+		most = mostLag
 	}
 	return rnd.between(20*time.Millisecond, most)
 }
