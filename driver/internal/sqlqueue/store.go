@@ -9,7 +9,6 @@ import (
 
 // A Store is the dialect of a database. Each method is one transaction, and is sent once: the engine sends it again where
 // that is harmless. The requests of one process may be executed in any order and at the same time, unless
-// Options.InOrder says otherwise.
 //
 // A process is given by its ID, a positive number that nobody else has. The low 16 bits change while a driver runs (see
 // [Channel]). Process is the one that asks: grants to its tickets are returned, and all other processes that are granted
@@ -26,7 +25,8 @@ import (
 type Store interface {
 	// Take takes a ticket, grants it, queues it if r.Wait is set, or refuses it. If the ticket is already there, it answers
 	// for that, and a lease of it lasts for r.TTL from now. It takes no ticket, and answers Late, if the
-	// database's clock shows a time after until, in microseconds; 0 is always late.
+	// database's clock shows a time after until, in microseconds; 0 is always late. A store that executes the requests of a
+	// process in the order in which they are sent ignores until: none takes effect after a later one was answered.
 	Take(ctx context.Context, process int64, r driver.Request, until int64) (Answer, error)
 
 	// Remove removes a ticket, held or waiting, and grants the next. The token may be 0.
