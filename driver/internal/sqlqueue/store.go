@@ -87,12 +87,12 @@ const (
 type Class uint8
 
 const (
-	// Undone: the request certainly had no effect, nor will it have one: the database said so, or it was not sent.
+	// Undone says that the request certainly had no effect, nor will it have one: the database said so, or it was not sent.
 	Undone Class = 1 << iota
-	// Passing: it may succeed if it is sent again. With Undone that is harmless: after a deadlock, for example. Without it
+	// Passing says that it may succeed if it is sent again. With Undone that is harmless: after a deadlock, for example. Without it
 	// the connection broke, and the request may have been executed, or may be later.
 	Passing
-	// Down: the database does not answer, or refuses everybody (driver.ErrUnavailable).
+	// Down says that the database does not answer, or refuses everybody (driver.ErrUnavailable).
 	Down
 )
 
@@ -109,6 +109,7 @@ type Answer struct {
 // A Result is what Take has done.
 type Result uint8
 
+// What Take may answer.
 const (
 	Granted      Result = iota + 1
 	Queued              // it waits
