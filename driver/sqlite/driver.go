@@ -79,7 +79,7 @@ func New(path string, opts ...Option) (*Driver, error) {
 	}
 	d := &Driver{s: s}
 	d.Engine = sqlqueue.New(sqlqueue.Options{
-		Store: s, Notifier: s, Liveness: liveness, InOrder: true, LongestPoll: pollWithoutPipe, SweepEvery: o.sweep,
+		Store: s, Notifier: s, Liveness: liveness, LongestPoll: pollWithoutPipe, SweepEvery: o.sweep,
 	})
 	s.closing = sqlqueue.Closing(d.Engine)
 	go s.serve()

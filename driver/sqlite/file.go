@@ -177,15 +177,8 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	case tables > 0 && application != applicationID:
 		return false, errors.New("the file is an SQLite database of another program")
 	case tables > 0:
-		before, err := t.isFirstVersion()
-		if err == nil && !before {
-			err = t.check()
-		}
-		if err == nil && before && m.mayChange() {
-			return true, t.upgrade()
-		}
-		if before || !errors.Is(err, errOtherBoot) {
-			return err == nil && !before, err
+		if err := t.check(); !errors.Is(err, errOtherBoot) {
+			return err == nil, err
 		}
 	}
 	if !m.mayChange() {
@@ -197,28 +190,6 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	}
 	_, err = t.s.conn.ExecContext(uninterrupted, sqlReboot)
 	return true, cmp.Or(err, t.exec(sqlBoot, t.s.boot))
-}
-
-// isFirstVersion reports whether the tables are of version 1, which had others.
-func (t *tx) isFirstVersion() (bool, error) {
-	var version int64
-	_, err := t.row([]any{&version}, "SELECT version FROM store")
-	return version == 1, err
-}
-
-// upgrade replaces the tables of version 1, unless there are live tickets in them. Tokens go on, as after a reboot.
-func (t *tx) upgrade() error {
-	var alive, seq int64
-	_, err := t.row([]any{&alive, &seq}, `SELECT count(*), coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'tickets'), 0)
-		FROM tickets AS t WHERE (SELECT boot FROM store) = ? AND`+live, t.s.boot, t.now)
-	if err == nil && alive > 0 {
-		err = fmt.Errorf("%w: 1, and programs of that version hold locks in it: end them first", errOtherVersion)
-	}
-	if err == nil {
-		_, err = t.s.conn.ExecContext(uninterrupted, "DROP TABLE tickets; DROP TABLE processes; DROP TABLE losses; DROP TABLE store;"+schema)
-	}
-	return cmp.Or(err, t.exec("INSERT INTO sqlite_sequence (name, seq) VALUES ('tickets', ? + (1 << 32))", seq),
-		t.exec(sqlFirstBoot, schemaVersion, t.s.boot))
 }
 
 // checkReplaced fails if the path has another file than the one that was opened: programs that open the path

@@ -222,30 +222,6 @@ func TestFileIsOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// A file of version 1 gets the tables of this version when nobody holds a lock in it, and its tokens go on.
-func TestFileOfTheFirstVersion(t *testing.T) {
-	t.Parallel()
-	path := newPath(t)
-	d := openAt(t, path)
-	if err := try(t, d, "a"); err != nil {
-		t.Fatal(err)
-	}
-	execute(t, path, "UPDATE store SET version = 1", "DROP TABLE tickets", "DROP TABLE processes",
-		`CREATE TABLE processes (id TEXT PRIMARY KEY, expires INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
-		`CREATE TABLE losses (token INTEGER PRIMARY KEY) STRICT`,
-		`CREATE TABLE tickets (token INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL, process TEXT NOT NULL, expires INTEGER) STRICT`,
-		`INSERT INTO tickets VALUES (1000, x'61', 'P', 9000000000000000000)`)
-	if err := try(t, d, "b"); err == nil || !strings.Contains(err.Error(), "version of locker: 1") {
-		t.Errorf("Acquire after the file became one of version 1: %v", err)
-	}
-	refused(t, path, "programs of that version hold locks in it", nil)
-	execute(t, path, "UPDATE tickets SET expires = 1")
-	g, err := openAt(t, path).Acquire(within(t), driver.Request{Name: "a", ID: "1", TTL: time.Minute})
-	if err != nil || g.Token <= 1000 {
-		t.Errorf("acquired with token %d: %v", g.Token, err)
-	}
-}
-
 func TestFileIsDamaged(t *testing.T) {
 	t.Parallel()
 	path := newPath(t)

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	codes "modernc.org/sqlite/lib"
-
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/internal/retry"
@@ -242,13 +240,10 @@ func (s *store) attempt(m mode, f func(*tx) error) error {
 	if err == nil && t.begun {
 		err = t.exec("COMMIT")
 	}
-	switch {
-	case err != nil && t.begun:
-		_ = t.exec("ROLLBACK") // fails if SQLite has rolled back already
-		return err
-	case code(err) == codes.SQLITE_ERROR: // the statement does not fit the tables
-		return cmp.Or(t.check(), err)
-	case err != nil:
+	if err != nil {
+		if t.begun {
+			_ = t.exec("ROLLBACK") // fails if SQLite has rolled back already
+		}
 		return err
 	}
 	for _, n := range t.notices {

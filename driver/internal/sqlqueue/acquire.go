@@ -51,7 +51,7 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 		answer, err := Repeat(ctx, e, true, func() (Answer, error) {
 			until, left := e.clock.deadline(ctx)
 			answered := func() {}
-			if until != 0 && !e.opts.InOrder {
+			if until != 0 { // else it takes no ticket, or the store has an order
 				answered = e.book.sending(r.ID, left)
 			}
 			a, err := e.store.Take(ctx, w.process, r, until)

@@ -49,7 +49,8 @@
 // database's clock, after which it takes none: two seconds after it was sent. Until that has passed, Release removes the
 // ticket and says that the store is not available (D13): the core keeps the ticket in its books, and asks again. The
 // database's clock is estimated by the answer to an earlier request. If it was set since, the request is refused, the
-// answer contains the time, and it is sent again.
+// answer contains the time, and it is sent again. A store that executes the requests of a process in order
+// needs none of this: it answers whatever the time is.
 //
 // # What is left behind
 //
@@ -60,6 +61,7 @@
 //
 // store.go: what a dialect implements. engine.go: the parts together. acquire.go, lease.go: the methods of
 // driver.Driver. book.go: the tickets that this process waits for and holds. process.go: its row. attend.go: the
-// background task of a process that waits. listen.go: notices. sweep.go. retry.go: errors, and requests that are sent again.
+// background task of a process that waits. listen.go, notice.go: notices. sweep.go: sweeps. retry.go: errors, and requests
+// that are sent again.
 // sqlqueue.go, schema.go: bounds of times, and the hash that identifies a version of a schema.
 package sqlqueue

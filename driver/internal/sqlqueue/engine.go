@@ -14,10 +14,6 @@ type Options struct {
 	Notifier Notifier // nil: none
 	Liveness time.Duration
 
-	// InOrder says that the requests of a process are executed in the order in which they are sent: none takes effect after
-	// a later one was answered.
-	InOrder bool
-
 	LongestPoll time.Duration // between two requests for the process's own, as long as no notices arrive; 0: 250 ms
 
 	SweepEvery time.Duration // 0: the constant of the same name

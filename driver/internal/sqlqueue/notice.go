@@ -59,10 +59,14 @@ func (in *Inbox) Text(notice string) {
 	}
 }
 
-// GrantText, LostText and DueText make notices.
-func GrantText(g Grant) string      { return fmt.Sprintf("g %s %d %d", g.ID, g.Token, g.Heartbeat) }
+// GrantText makes the notice of a grant.
+func GrantText(g Grant) string { return fmt.Sprintf("g %s %d %d", g.ID, g.Token, g.Heartbeat) }
+
+// LostText makes the notice of a loss.
 func LostText(h driver.Hold) string { return fmt.Sprintf("l %s %d %x", h.ID, h.Token, h.Name) }
-func DueText(name string) string    { return fmt.Sprintf("d %x", name) }
+
+// DueText makes the notice that a queue is due.
+func DueText(name string) string { return fmt.Sprintf("d %x", name) }
 
 // ParseGrant reads a grant.
 func ParseGrant(s string) (g Grant, ok bool) {

@@ -9,7 +9,6 @@ import (
 
 // A Store is the dialect of a database. Each method is one transaction, and is sent once: the engine sends it again where
 // that is harmless. The requests of one process may be executed in any order and at the same time, unless
-// Options.InOrder says otherwise.
 //
 // A process is given by its ID, a positive number that nobody else has. The low 16 bits change while a driver runs (see
 // [Channel]). Process is the one that asks: grants to its tickets are returned, and all other processes that are granted
@@ -26,7 +25,8 @@ import (
 type Store interface {
 	// Take takes a ticket, grants it, queues it if r.Wait is set, or refuses it. If the ticket is already there, it answers
 	// for that, and a lease of it lasts for r.TTL from now. It takes no ticket, and answers Late, if the
-	// database's clock shows a time after until, in microseconds; 0 is always late.
+	// database's clock shows a time after until, in microseconds; 0 is always late. A store that executes the requests of a
+	// process in the order in which they are sent ignores until: none takes effect after a later one was answered.
 	Take(ctx context.Context, process int64, r driver.Request, until int64) (Answer, error)
 
 	// Remove removes a ticket, held or waiting, and grants the next. The token may be 0.
@@ -87,12 +87,12 @@ const (
 type Class uint8
 
 const (
-	// Undone: the request certainly had no effect, nor will it have one: the database said so, or it was not sent.
+	// Undone says that the request certainly had no effect, nor will it have one: the database said so, or it was not sent.
 	Undone Class = 1 << iota
-	// Passing: it may succeed if it is sent again. With Undone that is harmless: after a deadlock, for example. Without it
+	// Passing says that it may succeed if it is sent again. With Undone that is harmless: after a deadlock, for example. Without it
 	// the connection broke, and the request may have been executed, or may be later.
 	Passing
-	// Down: the database does not answer, or refuses everybody (driver.ErrUnavailable).
+	// Down says that the database does not answer, or refuses everybody (driver.ErrUnavailable).
 	Down
 )
 
@@ -109,6 +109,7 @@ type Answer struct {
 // A Result is what Take has done.
 type Result uint8
 
+// What Take may answer.
 const (
 	Granted      Result = iota + 1
 	Queued              // it waits

@@ -78,15 +78,12 @@ func Sweep(ctx context.Context, e *Engine) (busy int64, err error) {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(CloseBound, cancel) })
 	defer stop()
-	for last := ""; ctx.Err() == nil; {
-		some, n, err := "", int64(0), error(nil)
-		if some, n, err = e.store.Sweep(until, last); err != nil {
+	for last, more := "", true; more && ctx.Err() == nil; more = last != "" {
+		var n int64
+		if last, n, err = e.store.Sweep(until, last); err != nil {
 			return busy, err
 		}
-		if busy += n; some == "" {
-			break
-		}
-		last = some
+		busy += n
 	}
 	return busy, nil
 }
