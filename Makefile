@@ -118,6 +118,10 @@ race: servers gcc ## run the short tests under the race detector
 lint: tools ## golangci-lint, with .golangci.yml
 	@$(call in,. $(MODULES) $(EXAMPLES),$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
 
+.PHONY: mutants
+mutants: ## put past faults back into the code, and have the simulation find them: hours (make mutants MUTANT=redis)
+	@$(call in,.,go test ./internal/sim -run 'TestMutants$$' -v -timeout 6h -mutant '$(or $(MUTANT),.)' $(FLAGS))
+
 .PHONY: models
 models: spin ## check the models of two protocols with SPIN, in all states: minutes, and 3 GB of memory
 	@internal/models/check.sh
