@@ -72,6 +72,8 @@
 //     end nevertheless.
 //   - A file that is damaged, not a database, another program's, or of another schema version is refused and not
 //     changed. If the user may not write to the file, the first request that writes fails.
+//   - A file of schema version 1 is upgraded when it is opened, unless programs of that version hold locks in it or
+//     wait for some: then it is refused. Programs of that version which still run fail from then on.
 //   - If the file is removed or replaced while it is in use, all requests of processes that opened the old one
 //     fail.
 //   - Processes that are killed at any moment leave the database intact.

@@ -230,7 +230,7 @@ func TestFileOfTheFirstVersion(t *testing.T) {
 	if err := try(t, d, "a"); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, path, "UPDATE store SET version = 1", "DROP TABLE tickets", "DROP TABLE processes",
+	execute(t, path, "UPDATE store SET version = 1", "DROP TABLE tickets", "DROP TABLE processes", "DROP TABLE losses",
 		`CREATE TABLE processes (id TEXT PRIMARY KEY, expires INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
 		`CREATE TABLE losses (token INTEGER PRIMARY KEY) STRICT`,
 		`CREATE TABLE tickets (token INTEGER PRIMARY KEY AUTOINCREMENT, name BLOB NOT NULL, process TEXT NOT NULL, expires INTEGER) STRICT`,
@@ -243,6 +243,25 @@ func TestFileOfTheFirstVersion(t *testing.T) {
 	g, err := openAt(t, path).Acquire(within(t), driver.Request{Name: "a", ID: "1", TTL: time.Minute})
 	if err != nil || g.Token <= 1000 {
 		t.Errorf("acquired with token %d: %v", g.Token, err)
+	}
+}
+
+// A program of version 1 finds what it reads before it says that the file is of another version.
+func TestFirstVersionReadsTheVersion(t *testing.T) {
+	t.Parallel()
+	path := newPath(t)
+	openAt(t, path)
+	db := openDB(path)
+	defer db.Close()
+	var version, soonest int
+	var boot string
+	err := db.QueryRow(`SELECT version, boot, min(
+			coalesce((SELECT min(expires) FROM tickets WHERE expires IS NOT NULL), ?1),
+			coalesce((SELECT min(expires) FROM processes), ?1),
+			coalesce((SELECT min(expires) FROM losses), ?1))
+		FROM store`, 1).Scan(&version, &boot, &soonest)
+	if err != nil || version != 2 {
+		t.Errorf("it reads version %d: %v", version, err)
 	}
 }
 

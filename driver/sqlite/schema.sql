@@ -47,3 +47,6 @@ CREATE UNIQUE INDEX tickets_id ON tickets (id) WHERE slot IS NULL;
 CREATE INDEX tickets_permits ON tickets (name, permits) WHERE shared;
 CREATE INDEX tickets_expiry ON tickets (expires) WHERE expires IS NOT NULL;
 CREATE INDEX tickets_process ON tickets (process, state) WHERE state <> 'held';
+
+-- Empty. Programs of version 1 read it before they compare the version, and otherwise would not say what is wrong.
+CREATE TABLE losses (expires INTEGER) STRICT;
