@@ -73,7 +73,7 @@ type fakeStore struct {
 	inbox chan *sqlqueue.Inbox
 }
 
-func (*fakeStore) Take(_ context.Context, _ int64, r driver.Request, _ int64) (sqlqueue.Answer, error) {
+func (*fakeStore) Take(_ context.Context, _ int64, r driver.Request, _ func() int64) (sqlqueue.Answer, error) {
 	if r.Wait {
 		return sqlqueue.Answer{Result: sqlqueue.Queued, Due: time.Hour}, nil
 	}

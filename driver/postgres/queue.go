@@ -20,10 +20,10 @@ var (
 )
 
 // Take implements sqlqueue.Store.
-func (s *store) Take(ctx context.Context, process int64, r driver.Request, until int64) (a sqlqueue.Answer, err error) {
+func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
 	var text string
-	text, a.Grants, err = s.call(ctx, &a.Sent, s.w.acquire, []byte(r.Name), r.ID, process, r.Shared, permits(r),
-		sqlqueue.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note), until)
+	text, a.Grants, err = s.call(ctx, sending{sent: &a.Sent, until: until}, s.w.acquire, []byte(r.Name), r.ID, process, r.Shared, permits(r),
+		sqlqueue.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note))
 	if err != nil {
 		return a, err
 	}
@@ -47,12 +47,12 @@ func (s *store) Take(ctx context.Context, process int64, r driver.Request, until
 
 // Remove implements sqlqueue.Store.
 func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (sqlqueue.Removal, error) {
-	return s.removal(s.call(ctx, nil, s.w.release, []byte(h.Name), h.ID, process))
+	return s.removal(s.call(ctx, sending{}, s.w.release, []byte(h.Name), h.ID, process))
 }
 
 // Break implements sqlqueue.Store.
 func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
-	return s.removal(s.call(ctx, nil, s.w.breaks, []byte(name), int64(token), process)) //nolint:gosec // the engine has checked it
+	return s.removal(s.call(ctx, sending{}, s.w.breaks, []byte(name), int64(token), process)) //nolint:gosec // the engine has checked it
 }
 
 func (*store) removal(text string, grants []sqlqueue.Grant, err error) (sqlqueue.Removal, error) {
@@ -153,7 +153,7 @@ func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqu
 
 // Advance implements sqlqueue.Store.
 func (s *store) Advance(ctx context.Context, process int64, name string) ([]sqlqueue.Grant, error) {
-	_, grants, err := s.call(ctx, nil, s.w.advance, []byte(name), process)
+	_, grants, err := s.call(ctx, sending{}, s.w.advance, []byte(name), process)
 	return grants, err
 }
 
@@ -213,8 +213,8 @@ func (s *store) Names(ctx context.Context) ([]string, error) {
 }
 
 // call runs a function of the schema. It returns the first line of its answer, and the grants in the others.
-func (s *store) call(ctx context.Context, sent *time.Time, sql string, args ...any) (string, []sqlqueue.Grant, error) {
-	texts, err := query(ctx, s, sending{sent: sent}, pgx.RowTo[string], sql, args...)
+func (s *store) call(ctx context.Context, how sending, sql string, args ...any) (string, []sqlqueue.Grant, error) {
+	texts, err := query(ctx, s, how, pgx.RowTo[string], sql, args...)
 	if err == nil && len(texts) != 1 {
 		err = errReply
 	}

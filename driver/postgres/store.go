@@ -165,9 +165,10 @@ func hangUp(ctx context.Context, c *pgx.Conn) {
 
 // sending is how a statement is sent.
 type sending struct {
-	sent    *time.Time // set to the moment before the statement is sent; may be nil
-	patient bool       // see with
-	looks   bool       // it changes nothing: where there are no tables yet it finds nothing, and creates none
+	sent    *time.Time   // set to the moment before the statement is sent; may be nil
+	until   func() int64 // called then: the last argument; may be nil
+	patient bool         // see with
+	looks   bool         // it changes nothing: where there are no tables yet it finds nothing, and creates none
 }
 
 // query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
@@ -223,6 +224,9 @@ func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToF
 		return interruptible(ctx, c, func(ctx context.Context) error {
 			if how.sent != nil {
 				*how.sent = time.Now()
+			}
+			if how.until != nil {
+				args = append(args, how.until())
 			}
 			collect := func(rows pgx.Rows, err error) error {
 				if err == nil {

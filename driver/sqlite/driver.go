@@ -29,6 +29,7 @@ type options struct {
 	busy      time.Duration
 	sweep     time.Duration
 	intercept interceptor
+	clock     func() int64
 }
 
 // WithoutCreate makes New fail if the file, or the tables in it, do not exist.
@@ -61,7 +62,7 @@ var (
 // New opens the database file at path. If the file or its folder does not exist, the first Acquire makes it. Several
 // drivers may use one file, in one process or in many.
 func New(path string, opts ...Option) (*Driver, error) {
-	o := options{create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, intercept: direct}
+	o := options{create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, intercept: direct, clock: clock}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(&o)

@@ -16,6 +16,12 @@ func WithInterceptor(f func(ctx context.Context, transaction func() error) error
 	return func(o *options) { o.intercept = f }
 }
 
+// WithClock has f called instead of reading the clock.
+func WithClock(f func() int64) Option { return func(o *options) { o.clock = f } }
+
+// Clock is the clock that a driver reads without it.
+func Clock() int64 { return clock() }
+
 // WithSweep sets how often the driver removes what has expired while it does not wait.
 func WithSweep(d time.Duration) Option { return func(o *options) { o.sweep = d } }
 

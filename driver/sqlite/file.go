@@ -20,7 +20,7 @@ var errAbsent = errors.New("create=false (WithoutCreate) forbids creating what i
 // it: to look at a path must not make files there.
 func openStore(ctx context.Context, path string, o options) (*store, error) {
 	s := &store{
-		busy: o.busy, intercept: o.intercept, stmts: make(map[string]*sql.Stmt),
+		busy: o.busy, intercept: o.intercept, clock: o.clock, stmts: make(map[string]*sql.Stmt),
 		first: make(chan func()), jobs: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	var err error

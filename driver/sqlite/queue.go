@@ -20,7 +20,7 @@ var (
 )
 
 // Take implements sqlqueue.Store. It needs no deadline, since the transactions of a process are executed in order.
-func (s *store) Take(ctx context.Context, process int64, r driver.Request, _ int64) (sqlqueue.Answer, error) {
+func (s *store) Take(ctx context.Context, process int64, r driver.Request, _ func() int64) (sqlqueue.Answer, error) {
 	if !s.isOpen.Load() { // if it cannot be made, there is certainly no ticket: nothing was sent
 		if err := s.make(ctx); err != nil {
 			return sqlqueue.Answer{}, err

@@ -25,6 +25,7 @@ type store struct {
 	boot      string
 	busy      time.Duration // how long to wait for other processes' transactions
 	intercept interceptor
+	clock     func() int64 // clock, but for tests
 
 	pool  *sql.DB
 	conn  *sql.Conn
@@ -229,12 +230,11 @@ func (s *store) retryBusy(ctx context.Context, f func() error) error {
 
 // attempt runs f in a transaction, which is committed unless f fails. After the commit it sends the notices of f.
 func (s *store) attempt(m mode, f func(*tx) error) error {
-	t := &tx{s: s, mode: m, now: clock()}
+	t := &tx{s: s, mode: m, now: s.clock()}
 	if !m.later {
-		if err := t.exec(m.begin); err != nil {
+		if err := t.enter(); err != nil {
 			return err
 		}
-		t.begun = true
 	}
 	err := f(t)
 	if err == nil && t.begun {
@@ -262,12 +262,21 @@ type tx struct {
 	notices []notice         // to others
 }
 
-// start begins the transaction of a mode that begins later.
-func (t *tx) start() error {
+// enter enters the transaction, and reads the clock after that: the process may be stopped in between, and a lease
+// must not count from before a heartbeat that it is granted upon.
+func (t *tx) enter() error {
 	if err := t.exec(t.mode.begin); err != nil {
 		return err
 	}
-	t.begun, t.now = true, clock()
+	t.begun, t.now = true, t.s.clock()
+	return nil
+}
+
+// start begins the transaction of a mode that begins later.
+func (t *tx) start() error {
+	if err := t.enter(); err != nil {
+		return err
+	}
 	return t.begin(t.mode)
 }
 

@@ -49,12 +49,15 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 	unanswered := false
 	for {
 		answer, err := Repeat(ctx, e, true, func() (Answer, error) {
-			until, left := e.clock.deadline(ctx)
 			answered := func() {}
-			if until != 0 { // else it takes no ticket, or the store has an order
-				answered = e.book.sending(r.ID, left)
-			}
-			a, err := e.store.Take(ctx, w.process, r, until)
+			a, err := e.store.Take(ctx, w.process, r, func() int64 {
+				answered()
+				until, left := e.clock.deadline(ctx)
+				if until != 0 { // else it takes no ticket
+					answered = e.book.sending(r.ID, left)
+				}
+				return until
+			})
 			if err == nil || a.Sent.IsZero() || e.store.Class(err)&Undone != 0 {
 				answered()
 			} else {

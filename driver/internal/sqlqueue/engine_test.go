@@ -13,13 +13,15 @@ import (
 
 // A fakeStore has no tickets. Its functions answer, or else their zero value is the answer.
 type fakeStore struct {
-	take      func(until int64) (Answer, error)
-	heartbeat func(process int64) Heartbeat
-	sent      time.Time // when Remove was called last
+	take       func(until int64) (Answer, error)
+	connecting time.Duration // before a ticket is requested
+	heartbeat  func(process int64) Heartbeat
+	sent       time.Time // when Remove was called last
 }
 
-func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until int64) (Answer, error) {
-	return s.take(until)
+func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until func() int64) (Answer, error) {
+	time.Sleep(s.connecting)
+	return s.take(until())
 }
 
 func (s *fakeStore) Remove(context.Context, int64, driver.Hold) (Removal, error) {

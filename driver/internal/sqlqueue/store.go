@@ -25,9 +25,11 @@ import (
 type Store interface {
 	// Take takes a ticket, grants it, queues it if r.Wait is set, or refuses it. If the ticket is already there, it answers
 	// for that, and a lease of it lasts for r.TTL from now. It takes no ticket, and answers Late, if the
-	// database's clock shows a time after until, in microseconds; 0 is always late. A store that executes the requests of a
-	// process in the order in which they are sent ignores until: none takes effect after a later one was answered.
-	Take(ctx context.Context, process int64, r driver.Request, until int64) (Answer, error)
+	// database's clock shows a time after until, in microseconds; 0 is always late. It calls until when the statement is about to
+	// be sent, so that a wait for a connection does not count, and again if it sends another one after a refusal.
+	// A store that executes the requests of a process in the order in which they are sent does not call until: no request takes
+	// effect after a later one was answered.
+	Take(ctx context.Context, process int64, r driver.Request, until func() int64) (Answer, error)
 
 	// Remove removes a ticket, held or waiting, and grants the next. The token may be 0.
 	Remove(ctx context.Context, process int64, h driver.Hold) (Removal, error)
