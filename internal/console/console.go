@@ -12,7 +12,8 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// A Source is what the console needs of a store. A *locker.Client is one.
+// A Source is what the console needs of a store. A *locker.Client is one. If it has the method
+// ServerVersion of a Client, the page shows what that returns.
 type Source interface {
 	List(ctx context.Context) ([]string, error)
 	Inspect(ctx context.Context, name string) (locker.Queue, error)
