@@ -72,5 +72,8 @@ func TestReadable(t *testing.T) {
 	check("stale lock")
 	page.do(chromedp.Click(chromedp.CSS("#help")), chromedp.WaitVisible(chromedp.CSS("dialog[open]")))
 	check("help")
+	eval[string](page, `document.querySelector("dialog[open]").close() ?? ""`)
+	page.do(chromedp.Click(chromedp.CSS("#live")), chromedp.WaitVisible(chromedp.CSS("#health[open]")))
+	check("health")
 	page.silent("501")
 }

@@ -51,6 +51,9 @@ func TestFitsAPhone(t *testing.T) {
 	check("outage")
 	page.do(chromedp.Click(chromedp.CSS("td.action button")), chromedp.WaitVisible(chromedp.CSS("dialog[open]")))
 	check("break")
+	eval[string](page, `document.querySelector("dialog[open]").close() ?? ""`)
+	page.do(chromedp.Click(chromedp.CSS("#live")), chromedp.WaitVisible(chromedp.CSS("#health[open]")))
+	check("health")
 	page.silent("Autofocus")
 }
 

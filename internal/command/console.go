@@ -21,12 +21,16 @@ import (
 	"github.com/lockerproject/locker/internal/console"
 )
 
-const envConsoleToken = "LOCKER_CONSOLE_TOKEN"
+const (
+	envConsoleToken     = "LOCKER_CONSOLE_TOKEN"
+	envConsoleReadToken = "LOCKER_CONSOLE_READ_TOKEN"
+)
 
 // consoleFlags are the flags of locker console.
 type consoleFlags struct {
 	listen     string
 	tokenFile  string
+	readFile   string
 	allowBreak bool
 	every      time.Duration
 	hosts      []string
@@ -45,7 +49,9 @@ once a second while somebody looks at the page, and not at all otherwise.
 The page asks for a token: that of --token-file or of
 ` + envConsoleToken + `, of at least ` + fmt.Sprint(console.MinToken) + ` characters; without either a random one is made and
 printed. The page is read-only unless --allow-break is given: then those who have
-the token can break locks.
+the token can break locks. With a second token, that of --read-token-file or of
+` + envConsoleReadToken + `, one can only look. Logins and breaks are
+logged to standard error, with the name that people may give when they log in.
 
 It listens on this machine only. To let other machines in, set --listen, and --tls-cert
 and --tls-key, or use a proxy with TLS. --host is the host name that browsers then use,
@@ -59,6 +65,7 @@ if it is not an IP address.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "`ADDRESS` to listen on; port 0 takes a free one")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` that holds the token")
+	flags.StringVar(&f.readFile, "read-token-file", "", "`FILE` that holds a second token, of those who only look")
 	flags.BoolVar(&f.allowBreak, "allow-break", false, "let those who have the token break locks")
 	f.every = console.DefaultEvery
 	addDuration(flags, &f.every, "every", "", "shortest `DURATION` between two polls of a store")
@@ -73,7 +80,7 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if _, _, err := net.SplitHostPort(f.listen); err != nil {
 		return usage(fmt.Errorf("--listen: %w: want HOST:PORT, such as 127.0.0.1:7070", err))
 	}
-	token, random, err := f.token()
+	token, read, random, err := f.tokens()
 	if err != nil {
 		return err
 	}
@@ -87,7 +94,7 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
 	con, err := console.New(stores, console.Options{
-		Token: token, AllowBreak: f.allowBreak, Hosts: f.hosts, Every: f.every,
+		Token: token, ReadToken: read, AllowBreak: f.allowBreak, Hosts: f.hosts, Every: f.every,
 		Logger: slog.New(slog.NewTextHandler(a.Err, nil)),
 	})
 	if err != nil {
@@ -107,25 +114,39 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	return serveConsole(ctx, ln, con, a.Err)
 }
 
-// token returns the token, and again as random if it was made here.
-func (f *consoleFlags) token() (token, random string, err error) {
-	switch env, set := os.LookupEnv(envConsoleToken); {
-	case f.tokenFile != "":
-		text, err := os.ReadFile(f.tokenFile)
-		if err != nil {
-			return "", "", usage(fmt.Errorf("--token-file: %w", err))
-		}
-		token = strings.TrimSpace(string(text))
-		if token == "" {
-			return "", "", usage(fmt.Errorf("--token-file: %s is empty", f.tokenFile))
-		}
-	case set:
-		token = strings.TrimSpace(env)
-	default:
+// tokens returns the token, and again as random if it was made here, and that of those
+// who only look, or "".
+func (f *consoleFlags) tokens() (token, read, random string, err error) {
+	token, set, err := tokenFrom("--token-file", f.tokenFile, envConsoleToken)
+	if err != nil {
+		return "", "", "", err
+	}
+	if !set {
 		token = rand.Text()
 		random = token
 	}
-	return token, random, nil
+	read, set, err = tokenFrom("--read-token-file", f.readFile, envConsoleReadToken)
+	if err == nil && set && read == "" { // the console would take it for none
+		err = usage(fmt.Errorf("%s is empty", envConsoleReadToken))
+	}
+	return token, read, random, err
+}
+
+// tokenFrom returns the token of a flag's file, else that of a variable, if there is one.
+func tokenFrom(flag, file, variable string) (token string, set bool, err error) {
+	if file == "" {
+		token, set = os.LookupEnv(variable)
+		return strings.TrimSpace(token), set, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", false, usage(fmt.Errorf("%s: %w", flag, err))
+	}
+	token = strings.TrimSpace(string(text))
+	if token == "" {
+		return "", false, usage(fmt.Errorf("%s: %s is empty", flag, file))
+	}
+	return token, true, nil
 }
 
 // tls is nil without a certificate.

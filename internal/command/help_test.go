@@ -54,7 +54,7 @@ func TestHelpExitCodes(t *testing.T) {
 		}
 	}
 	r = commandtest.Command(t, "help", "environment").Run()
-	for _, name := range []string{"LOCKER_URL ", "LOCKER_URL_FILE ", "LOCKER_CONSOLE_TOKEN ", "XDG_STATE_HOME ", "NO_COLOR ", "TERM "} {
+	for _, name := range []string{"LOCKER_URL ", "LOCKER_URL_FILE ", "LOCKER_CONSOLE_TOKEN ", "LOCKER_CONSOLE_READ_TOKEN ", "XDG_STATE_HOME ", "NO_COLOR ", "TERM "} {
 		if !strings.Contains(r.Out, name) {
 			t.Errorf("%s is not explained: %v", name, r)
 		}

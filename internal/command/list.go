@@ -9,6 +9,7 @@ import (
 
 func newList(a *app) *cobra.Command {
 	var by sortBy
+	var shown chosenColumns
 	wide := false
 	cmd := &cobra.Command{
 		Use:     "list [PREFIX]",
@@ -22,9 +23,11 @@ without another renewal, LONGEST the longest wait. On most stores this reads
 everything under the store's prefix.
 
 On a terminal names, holders and notes that are too long for it are cut, unless --wide is
-given. With --json each lock is one line.`,
+given. --columns chooses the columns and their order; HOLDERS is the number of holders, TOKEN
+the fencing token of the first. With --json each lock is one line, which has everything.`,
 		Example: `  locker list
   locker list order: --sort-by waiters
+  locker list --columns name,holder,held,token
   locker list --json | jq -r 'select(.waiters > 10) | .name'`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,17 +54,19 @@ given. With --json each lock is one line.`,
 				fmt.Fprintln(a.Err, "nobody holds a lock or waits for one")
 				return nil
 			}
-			rows := make([][]string, len(queues))
+			summaries := make([]summary, len(queues))
 			for i, q := range queues {
-				rows[i] = summarize(q, now).cells()
+				summaries[i] = summarize(q, now)
 			}
+			head, rows := shown.table(summaries)
 			if width := columns(a.Out); width > 0 && !wide {
-				return writeFitted(a.Out, width, summaryHead, rows)
+				return writeFitted(a.Out, width, head, rows)
 			}
-			return writeTable(a.Out, summaryHead, rows)
+			return writeTable(a.Out, head, rows)
 		},
 	}
 	cmd.Flags().BoolVar(&wide, "wide", false, "cut nothing, however long it is")
+	addColumns(cmd.Flags(), &shown)
 	addSortBy(cmd.Flags(), &by)
 	return cmd
 }

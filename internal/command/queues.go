@@ -126,15 +126,17 @@ func readQueues(ctx context.Context, c *locker.Client, prefix string) ([]locker.
 // summary is a queue in one row of a table for people.
 type summary struct {
 	name, holder, held, lease, waiters, wait, note string
+	holders, token                                 string // only where they are asked for
 }
 
 func summarize(q locker.Queue, now time.Time) summary {
-	s := summary{name: printable(q.Name), holder: "-", held: "-", lease: "-", wait: "-"}
+	s := summary{name: printable(q.Name), holder: "-", held: "-", lease: "-", wait: "-", token: "-"}
 	holders, waiters := tally(q)
-	s.waiters = strconv.Itoa(waiters)
+	s.waiters, s.holders = strconv.Itoa(waiters), strconv.Itoa(holders)
 	if holders > 0 {
 		first := q.Tickets[0]
 		s.holder, s.held, s.lease, s.note = printable(first.Owner), since(first, now), short(first.Remaining), printable(first.Note)
+		s.token = token(first)
 	}
 	if holders > 1 {
 		s.holder += fmt.Sprintf(" +%d", holders-1)

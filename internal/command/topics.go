@@ -15,6 +15,8 @@ func helpEnvironment() *cobra.Command {
                    ~/.local/state), where none of these is given
   LOCKER_CONSOLE_TOKEN  the token that locker console asks for, where --token-file is
                    not given
+  LOCKER_CONSOLE_READ_TOKEN  the one with which people only look at the console, where
+                   --read-token-file is not given
   NO_COLOR         if it is set to anything, output has no colours
   TERM             if it is "dumb", there are no colours, and locker watch prints lines
 

@@ -170,8 +170,9 @@ func (m *watchModel) answer(yes bool) tea.Cmd {
 	}
 	ctx, c := m.ctx, m.w.c
 	return func() tea.Msg {
-		if err := breakAll(ctx, c, name, toBreak); err != nil {
-			return broken{textOf(err)}
+		b := breaking{name: name, tickets: toBreak}
+		if b.run(ctx, c); b.err != nil {
+			return broken{textOf(b.err)}
 		}
 		return broken{fmt.Sprintf("%s: %s removed", name, count(len(toBreak), "ticket", "tickets"))}
 	}

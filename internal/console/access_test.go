@@ -101,11 +101,11 @@ func TestLogout(t *testing.T) {
 
 func TestSessionsAreBounded(t *testing.T) {
 	t.Parallel()
-	s := newSessions(testToken)
+	s := newSessions(testToken, "")
 	defer s.close()
-	first := s.begin()
+	first := s.begin(operator, "")
 	for range maxSessions + 10 {
-		s.begin()
+		s.begin(operator, "")
 	}
 	if len(s.all) > maxSessions {
 		t.Errorf("%d sessions, want at most %d", len(s.all), maxSessions)

@@ -58,7 +58,7 @@ func TestBreak(t *testing.T) {
 	if res, text := b.request(http.MethodPost, "/api/break", body); res.StatusCode != http.StatusConflict || !strings.Contains(text, "no ticket") {
 		t.Errorf("a second break: %s %s", res.Status, text)
 	}
-	if !strings.Contains(b.logged.String(), fmt.Sprintf("token=%d", lock.Token())) {
+	if !strings.Contains(b.logged.String(), fmt.Sprintf("fencing_token=%d", lock.Token())) {
 		t.Errorf("the log does not say what was broken:\n%s", b.logged)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// A Source is what the console needs of a store. A *locker.Client is one.
+// A Source is what the console needs of a store. A *locker.Client is one. If it has the method
+// ServerVersion of a Client, the page shows what that returns.
 type Source interface {
 	List(ctx context.Context) ([]string, error)
 	Inspect(ctx context.Context, name string) (locker.Queue, error)
@@ -31,8 +32,10 @@ type Store struct {
 type Options struct {
 	// Token is what people log in with: at least MinToken characters.
 	Token string
-	// AllowBreak lets those who are logged in break locks. Without it they
-	// only look.
+	// ReadToken, unless it is empty, is another one, of those who only look.
+	ReadToken string
+	// AllowBreak lets those who have logged in with Token break locks. Without it
+	// they only look.
 	AllowBreak bool
 	// Hosts are names, without port, by which browsers reach the console besides
 	// localhost and IP addresses.
@@ -77,10 +80,10 @@ func New(stores []Store, o Options) (*Console, error) {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	c := &Console{
-		options: o, hosts: hostSet(o.Hosts), sessions: newSessions(o.Token), log: o.Logger,
+		options: o, hosts: hostSet(o.Hosts), sessions: newSessions(o.Token, o.ReadToken), log: o.Logger,
 		cross: http.NewCrossOriginProtection(), streams: make(chan struct{}, maxStreams),
 	}
-	c.options.Token = "" // its digest suffices
+	c.options.Token, c.options.ReadToken = "", "" // their digests suffice
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
 	}
@@ -103,6 +106,10 @@ func (o *Options) check(stores []Store) error {
 		return errors.New("no store to show")
 	case len(o.Token) < MinToken:
 		return fmt.Errorf("the token has %d characters; it needs at least %d", len(o.Token), MinToken)
+	case o.ReadToken != "" && len(o.ReadToken) < MinToken:
+		return fmt.Errorf("the token of those who only look has %d characters; it needs at least %d", len(o.ReadToken), MinToken)
+	case o.ReadToken == o.Token:
+		return errors.New("the token of those who only look is that of those who may break locks")
 	case o.Every < MinEvery:
 		return fmt.Errorf("polling every %v is too often; the least is %v", o.Every, MinEvery)
 	}

@@ -16,7 +16,7 @@
 //
 // # Who may look
 //
-// Whoever has the token. It is typed into a form once, compared in constant time,
+// Whoever has the token, or the second one, with which nobody breaks locks. It is typed into a form once, compared in constant time,
 // and exchanged for a session, whose name is in a cookie that scripts cannot read
 // and other sites cannot send. A cookie is sent to every port of a host: every
 // server there sees it, and its pages count as the same site. So a request that

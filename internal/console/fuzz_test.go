@@ -34,7 +34,7 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(con.Close)
-	id := con.sessions.begin()
+	id := con.sessions.begin(operator, "")
 	f.Fuzz(func(t *testing.T, method, target, host, body, header, value string) {
 		if host == "" || strings.Contains(body, testToken) {
 			return
@@ -69,7 +69,7 @@ func FuzzRequest(f *testing.F) {
 				t.Errorf("%s %q is answered with the token", method, target)
 			}
 			if con.sessions.of(r) == nil { // it has logged out
-				id = con.sessions.begin()
+				id = con.sessions.begin(operator, "")
 			}
 		}
 	})

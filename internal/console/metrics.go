@@ -76,7 +76,7 @@ func (s *store) figures(r *http.Request) (f figures) {
 	return f
 }
 
-// bearer lets those through who send the token with the request. Wrong ones are counted as those of the login are.
+// bearer lets those through who send a token, of either role, with the request. Wrong ones are counted as those of the login are.
 func (c *Console) bearer(w http.ResponseWriter, r *http.Request) bool {
 	if wait := c.wrongTokens.wait(r.RemoteAddr); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
@@ -89,12 +89,13 @@ func (c *Console) bearer(w http.ResponseWriter, r *http.Request) bool {
 		refuse(w, http.StatusUnauthorized, "want the header Authorization: Bearer TOKEN")
 		return false
 	}
-	if !c.sessions.right(strings.TrimSpace(token)) {
+	role := c.sessions.roleOf(strings.TrimSpace(token))
+	if role == stranger {
 		c.wrongTokens.add(r.RemoteAddr)
 		c.log.Warn("console: metrics refused", "from", r.RemoteAddr)
 		refuse(w, http.StatusUnauthorized, "the token is wrong")
 		return false
 	}
-	c.wrongTokens.forget(r.RemoteAddr)
+	c.forgive(role, r)
 	return true
 }

@@ -58,9 +58,13 @@ type breakRequest struct {
 	Owner string `json:"owner"` // as the page showed it, for the log
 }
 
-func (c *Console) breakLock(w http.ResponseWriter, r *http.Request, _ *session) {
+func (c *Console) breakLock(w http.ResponseWriter, r *http.Request, s *session) {
 	if !c.options.AllowBreak {
 		refuse(w, http.StatusForbidden, "this console is read-only: start it with --allow-break")
+		return
+	}
+	if s.role != operator {
+		refuse(w, http.StatusForbidden, "with the token of this login one can only look")
 		return
 	}
 	var req breakRequest
@@ -80,7 +84,7 @@ func (c *Console) breakLock(w http.ResponseWriter, r *http.Request, _ *session) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*askWithin)
 	defer cancel()
 	err = st.breakTicket(ctx, req.Name, key{token, req.Owner})
-	c.log.Warn("console: break", "store", st.Name, "name", req.Name, "token", req.Token,
+	c.log.Warn("console: break", "who", s.who, "store", st.Name, "name", req.Name, "fencing_token", req.Token,
 		"owner", req.Owner, "from", r.RemoteAddr, "err", err)
 	if err != nil {
 		refuse(w, breakStatus(err), err.Error())

@@ -16,12 +16,14 @@ import (
 const (
 	sessionFor  = 12 * time.Hour
 	maxSessions = 256
+	maxWho      = 100
 )
 
 // sessions are the browsers that are logged in. They live in this process: a
 // restart logs everybody out.
 type sessions struct {
 	token [sha256.Size]byte
+	read  *[sha256.Size]byte // the token of those who only look, or nil
 
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]*session // by the digest of the cookie's value
@@ -32,23 +34,46 @@ type session struct {
 	ctx context.Context // ends with the session, and its streams with it
 	end context.CancelFunc
 	at  time.Time
+
+	role role
+	who  string // as they call themselves; may be empty
 }
 
-func newSessions(token string) *sessions {
-	return &sessions{token: sha256.Sum256([]byte(token)), all: make(map[[sha256.Size]byte]*session)}
+// role is what a token lets its owner do.
+type role int
+
+const (
+	stranger role = iota // the token is wrong
+	reader               // only look
+	operator             // break locks, where the console allows it
+)
+
+func newSessions(token, read string) *sessions {
+	s := &sessions{token: sha256.Sum256([]byte(token)), all: make(map[[sha256.Size]byte]*session)}
+	if read != "" {
+		sum := sha256.Sum256([]byte(read))
+		s.read = &sum
+	}
+	return s
 }
 
-// right tells whether that is the token. Digests have one length, so the time that
+// roleOf tells what a token is good for. Digests have one length, so the time that
 // the comparison takes tells nothing, not even the token's length.
-func (s *sessions) right(token string) bool {
+func (s *sessions) roleOf(token string) role {
 	sum := sha256.Sum256([]byte(token))
-	return subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1
+	switch {
+	case subtle.ConstantTimeCompare(sum[:], s.token[:]) == 1:
+		return operator
+	case s.read != nil && subtle.ConstantTimeCompare(sum[:], s.read[:]) == 1:
+		return reader
+	}
+	return stranger
 }
 
 // begin makes a session and returns the value of its cookie.
-func (s *sessions) begin() string {
+func (s *sessions) begin(r role, who string) string {
 	id := rand.Text()
-	n := &session{at: time.Now()}
+	n := &session{at: time.Now(), role: r, who: who}
 	n.ctx, n.end = context.WithTimeout(context.Background(), sessionFor)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,16 +169,32 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// PostFormValue does not look into the URL, where a token would be logged.
-	if !c.sessions.right(strings.TrimSpace(r.PostFormValue("token"))) {
+	role := c.sessions.roleOf(strings.TrimSpace(r.PostFormValue("token")))
+	if role == stranger {
 		c.wrongTokens.add(r.RemoteAddr)
 		c.log.Warn("console: login refused", "from", r.RemoteAddr)
 		http.Redirect(w, r, "/login?refused", http.StatusSeeOther)
 		return
 	}
-	c.wrongTokens.forget(r.RemoteAddr)
-	c.log.Info("console: login", "from", r.RemoteAddr)
-	http.SetCookie(w, cookie(r, c.sessions.begin(), sessionFor))
+	c.forgive(role, r)
+	who := whoOf(r.PostFormValue("who"))
+	c.log.Info("console: login", "who", who, "only_looks", role == reader, "from", r.RemoteAddr)
+	http.SetCookie(w, cookie(r, c.sessions.begin(role, who), sessionFor))
 	http.Redirect(w, r, "/", http.StatusSeeOther)
+}
+
+// forgive forgets an address's wrong tokens. A reader's stay: with its own token in between
+// it could try the other one as often as it likes.
+func (c *Console) forgive(of role, r *http.Request) {
+	if of == operator {
+		c.wrongTokens.forget(r.RemoteAddr)
+	}
+}
+
+// whoOf is the name that somebody gave, of at most maxWho characters.
+func whoOf(text string) string {
+	name := []rune(strings.TrimSpace(text))
+	return string(name[:min(len(name), maxWho)])
 }
 
 func (c *Console) logout(w http.ResponseWriter, r *http.Request, s *session) {

@@ -110,6 +110,7 @@ func (s *store) poll(ctx context.Context) time.Duration {
 	began := time.Now()
 	seen, err := s.ask(ctx)
 	took := time.Since(began)
+	version := s.version(ctx, err)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +130,7 @@ func (s *store) poll(ctx context.Context) time.Duration {
 		s.failures = 0
 		rest = min(max(s.every, idleFactor*took), maxInterval)
 		next.queues = s.absorb(seen, began)
-		next.Status = status{State: up, At: began.UnixMilli()}
+		next.Status = status{State: up, At: began.UnixMilli(), Version: version}
 	}
 	next.Status.Took, next.Status.Rest = took.Milliseconds(), rest.Milliseconds()
 	s.snapshot = next
@@ -140,6 +141,24 @@ func (s *store) poll(ctx context.Context) time.Duration {
 		}
 	}
 	return rest
+}
+
+// version asks for the server's version, if the poll has found the store up after it was not:
+// a server may be replaced while it is away. Else it is what it was.
+func (s *store) version(ctx context.Context, polled error) string {
+	s.mu.Lock()
+	old := s.snapshot.Status
+	s.mu.Unlock()
+	source, tells := s.Source.(interface {
+		ServerVersion(ctx context.Context) (string, error)
+	})
+	if !tells || polled != nil || old.State == up {
+		return old.Version
+	}
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	version, _ := source.ServerVersion(ctx) // it may need a right that locks do not
+	return version
 }
 
 // sighting is what one Inspect returned.
@@ -222,6 +241,8 @@ type status struct {
 	At    int64  `json:"at,omitempty"`    // of the last poll that succeeded
 	Took  int64  `json:"took"`
 	Rest  int64  `json:"rest"` // until the next poll
+
+	Version string `json:"version,omitempty"` // of the server, where it tells
 }
 
 func (s *status) fail(err error, at time.Time) {

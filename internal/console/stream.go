@@ -51,7 +51,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, s *session) {
 	for _, st := range c.stores {
 		defer st.watch(news)()
 	}
-	err := out.send("hello", c.hello())
+	err := out.send("hello", c.hello(s))
 	keepAlive := time.NewTicker(heartbeat)
 	defer keepAlive.Stop()
 	for err == nil {
@@ -73,9 +73,9 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, s *session) {
 	}
 }
 
-func (c *Console) hello() hello {
+func (c *Console) hello(s *session) hello {
 	h := hello{
-		Now: time.Now().UnixMilli(), AllowBreak: c.options.AllowBreak,
+		Now: time.Now().UnixMilli(), AllowBreak: c.options.AllowBreak && s.role == operator,
 		Every: c.options.Every.Milliseconds(), Bucket: bucket.Milliseconds(), Buckets: numBuckets,
 	}
 	for _, st := range c.stores {

@@ -5,6 +5,7 @@ import { el, setText, setAttr, setClass, visible, duration, count, timeOfDay } f
 import * as list from "./list.js";
 import * as lock from "./lock.js";
 import * as breaking from "./breaking.js";
+import * as health from "./health.js";
 
 const $ = (id) => document.getElementById(id);
 
@@ -150,6 +151,7 @@ async function logout() {
 const keys = {
   "/": () => (go("#/" + (location.hash.match(/^#\/(\d+)/)?.[1] ?? "")), $("filter").focus(), $("filter").select()),
   "?": () => $("about").showModal(),
+  s: health.open,
   t: nextTheme,
   c: () => lock.current() === null && list.toggleContended(),
   j: () => lock.current() === null && list.move(1),
@@ -195,6 +197,7 @@ function draw() {
     if (lock.current()) lock.refresh();
     else list.refresh();
     breaking.refresh();
+    health.refresh();
   }
   drawBanners();
 }
@@ -214,6 +217,7 @@ setInterval(refresh, 1000);
 addEventListener("hashchange", route);
 addEventListener("keydown", onKey);
 $("theme").addEventListener("click", nextTheme);
+$("live").addEventListener("click", health.open);
 $("help").addEventListener("click", () => $("about").showModal());
 $("logout").addEventListener("click", logout);
 document.querySelector(".skip").addEventListener("click", (e) => (e.preventDefault(), $("main").focus()));
