@@ -88,6 +88,10 @@ func (*fakeStore) Mine(context.Context, int64, bool) (sqlqueue.Mine, error) {
 	return sqlqueue.Mine{Sent: time.Now(), Tickets: []sqlqueue.Ticket{{Name: "name", ID: "waits", Token: 2}}}, nil
 }
 
+func (*fakeStore) Remove(context.Context, int64, driver.Hold) (sqlqueue.Removal, error) {
+	return sqlqueue.Removal{}, nil
+}
+
 func (*fakeStore) Renew(context.Context, []driver.Renewal) ([]int, error) { return nil, nil }
 
 func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]sqlqueue.Due, error) {
