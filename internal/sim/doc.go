@@ -30,6 +30,7 @@
 //	              what they keep, forget and excuse; redis_server.go has their connections,
 //	              redis_script.go runs the real scripts, the rest is commands
 //	oracle.go     what must not happen, with the true time, which only the world knows
+//	              (oracle_grants.go of grants, oracle_answers.go of answers)
 //	oracle_faults.go  what a fault does not excuse
 //	run.go        one run: it builds the world, does the faults, and looks at what is left
 //

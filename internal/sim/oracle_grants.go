@@ -1,0 +1,281 @@
+package sim
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+)
+
+// What is checked of grants and releases.
+
+// acquired notes a grant, and checks it.
+func (o *oracle) acquired(c *call, k *locker.Lock) {
+	o.w.step("%s has %s, token %d", c.t.name, k.Name(), k.Token())
+	o.mu.Lock()
+	c.ended, c.lock = time.Now(), k
+	for _, one := range k.Locks() {
+		o.granted(c, c.parts[one.Name()], one)
+	}
+	o.mu.Unlock()
+	o.inTime(c, nil)
+}
+
+// granted notes the grant of one name. With mu held.
+func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
+	now := time.Now()
+	p.granted = now
+	for _, h := range o.holds[p.name] {
+		if h.p == c.p && h.token == k.Token() { // re-entered
+			if c.s.noReentry && !slices.ContainsFunc(c.lock.Locks(), func(m *locker.Lock) bool { return m != k && m.Name() == k.Name() }) {
+				o.w.fail("%s: %v was re-entered by an acquisition that must not", c.t.name, h)
+			}
+			h.handles = append(h.handles, k.Done())
+			h.fixed, h.released = h.fixed || c.s.fixed, false
+			p.hold = h
+			return
+		}
+	}
+	h := &hold{
+		p: c.p, name: p.name, token: k.Token(), shared: c.s.shared, limit: c.s.limit, begun: c.begun, at: now,
+		ttl: c.s.ttl, fixed: c.s.fixed, minHold: c.s.minHold, handles: []<-chan struct{}{k.Done()},
+	}
+	p.hold = h
+	if p.queued.IsZero() {
+		h.asked = c.begun
+	}
+	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
+		h.begun, h.asked = o.w.begun, time.Time{}
+	}
+	if !h.alive() {
+		o.holds[p.name] = append(o.holds[p.name], h)
+		return
+	}
+	for _, other := range o.holds[p.name] {
+		o.compare(h, other)
+	}
+	o.overtaken(p)
+	o.holds[p.name] = append(o.holds[p.name], h)
+	o.limits(p.name)
+}
+
+// excused reports whether the world has broken what exclusion rests on since a grant. With mu held.
+func (o *oracle) excused(h *hold) bool {
+	return o.w.forgotten(h.name, h.token, h.begun) || o.wasBroken(h.name, h.token) || o.degraded
+}
+
+// compare checks a new hold against an earlier one. With mu held.
+func (o *oracle) compare(h, other *hold) {
+	if other.alive() && (!h.shared || !other.shared) && !o.excused(other) && !o.excused(h) {
+		o.w.fail("two holders: %v, and %v", other, h)
+	}
+	minHold := time.Duration(float64(other.minHold) / (1 + o.w.drift))
+	if early := other.begun.Add(minHold).Sub(h.at); early > 0 && (!h.shared || !other.shared) && !o.excused(other) && !o.excused(h) {
+		o.w.fail("%v was granted %v before the end of the minimum hold of %v", h, early, other)
+	}
+	if other.at.Before(h.begun) && other.token >= h.token && !o.degraded {
+		o.w.fail("a token does not grow: %v, then %v", other, h)
+	}
+	if other.token == h.token {
+		o.w.fail("a token twice: %v, and %v", other, h)
+	}
+}
+
+// limits checks that no semaphore has more holders than permits. With mu held.
+func (o *oracle) limits(name string) {
+	for _, h := range o.holds[name] {
+		if h.limit == 0 || !h.alive() || o.excused(h) {
+			continue
+		}
+		ahead := 0
+		for _, other := range o.holds[name] {
+			if other.token < h.token && other.alive() && !o.excused(other) {
+				ahead++
+			}
+		}
+		if ahead >= h.limit {
+			o.w.fail("%d holders ahead of a permit of %d: %v", ahead, h.limit, h)
+		}
+	}
+}
+
+// overtaken checks that nobody was overtaken by a grant. With mu held.
+func (o *oracle) overtaken(p *part) {
+	if o.degraded || p.reentered {
+		return
+	}
+	for _, c := range o.calls {
+		a := c.parts[p.name]
+		if a == nil || a == p || a.queued.IsZero() || !a.queued.Before(p.c.begun) || a.rejoined || !a.granted.IsZero() || !c.ended.IsZero() {
+			continue
+		}
+		if c.s.shared && p.c.s.shared || c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
+			continue
+		}
+		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || o.anyBroken(p.name) {
+			continue
+		}
+		o.w.fail("%s waits for %s since %v, and was overtaken by %s, which asked at %v",
+			c.t.name, p.name, a.queued.Sub(o.w.begun), p.c.t.name, p.c.begun.Sub(o.w.begun))
+	}
+}
+
+// isOver reports whether a call has reached its limit: it waits no longer. The oracle may
+// hear of the end of its context later than the Client does. With mu held.
+func (c *call) isOver() bool {
+	return c.ctx.Err() != nil || c.s.wait >= 0 && time.Since(c.begun) >= c.s.wait
+}
+
+// anyBroken reports whether a ticket of a name was broken: nobody knows whose. With mu held.
+func (o *oracle) anyBroken(name string) bool { return len(o.broken[name]) > 0 }
+
+// wasBroken reports whether a ticket was broken. Stores that are composed show a waiter by
+// another number. With mu held.
+func (o *oracle) wasBroken(name string, token uint64) bool {
+	return o.broken[name][token] || len(o.w.servers) > 1 && o.anyBroken(name)
+}
+
+// releasing notes that a release begins.
+func (o *oracle) releasing(c *call) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, p := range c.parts {
+		p.releasing = time.Now()
+	}
+}
+
+// released checks the answer to a release.
+func (o *oracle) released(c *call, err error) {
+	o.w.step("%s has released %s: %v", c.t.name, c.lock.Name(), err)
+	o.mu.Lock()
+	begun := time.Now()
+	for _, p := range c.parts {
+		begun = p.releasing
+		if !c.p.isDead() {
+			p.gone = o.goneAfter(c, err)
+			p.hold.released = err == nil && c.s.verb != "do" && !p.hold.alive() && len(c.parts) == 1 && p.hold.minHold == 0 && !c.p.isClosing() && c.p.plan.observer == ""
+		}
+	}
+	o.mu.Unlock()
+	bound := begun.Add(locker.DefaultReleaseTimeout + 100*time.Millisecond)
+	if c.s.verb == "do" {
+		bound = begun.Add(100 * time.Millisecond)
+	}
+	if errors.Is(err, locker.ErrLost) {
+		err = nil // the event was checked
+	}
+	o.answered(c.p, "release", begun, bound, err)
+}
+
+// goneAfter is when a ticket has gone after a release that was answered with err. With mu held.
+func (o *oracle) goneAfter(c *call, err error) time.Time {
+	gone := time.Now()
+	if end := c.ended.Add(c.s.minHold); c.s.minHold > 0 && end.After(gone) {
+		gone = end.Add(time.Second)
+	}
+	if err != nil {
+		gone = gone.Add(o.slack(c))
+	}
+	return gone
+}
+
+// slack is how long a ticket may stay whose owner cannot remove it.
+func (o *oracle) slack(c *call) time.Duration {
+	ttl := max(c.s.ttl, c.s.minHold, c.s.extend)
+	now := time.Now()
+	if b := driver.BoundsOf(c.p.d, ttl); !o.w.disturbed("", c.begun, now) {
+		return 2*time.Second + min(c.s.minHold, b.Crash)
+	}
+	return o.w.quietSince(now, now).Sub(now) + aftermath // it is removed when the store is back
+}
+
+// endsAt is when the lease of a call has ended by itself that was last renewed then. With mu held.
+func (o *oracle) endsAt(c *call, since time.Time) time.Time {
+	if o.w.watched {
+		return since.Add(1000 * time.Hour) // when somebody has watched it for long enough
+	}
+	longest := time.Duration(0)
+	for _, other := range o.calls { // a re-entry may have lengthened it
+		for name, p := range c.parts {
+			if q := other.parts[name]; other == c || p.hold != nil && q != nil && q.hold == p.hold {
+				longest = max(longest, other.s.ttl, other.s.minHold, other.s.extend)
+			}
+		}
+	}
+	b := driver.BoundsOf(c.p.d, longest)
+	return since.Add(b.Crash + b.Liveness + 2*recovery)
+}
+
+// comeBack checks, when all requests have arrived, that no ticket is there that was released.
+func (o *oracle) comeBack() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, holds := range o.holds {
+		for _, h := range holds {
+			for _, s := range o.w.servers {
+				if k, ok := s.model.(finder); ok && h.released && k.has(name, h.token) {
+					o.w.fail("%s has a ticket that was released: %v", s.name, h)
+				}
+			}
+		}
+	}
+}
+
+// extended checks the answer to Extend.
+func (o *oracle) extended(c *call, begun time.Time, err error) {
+	if errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrReleased) && c.p.isClosing() {
+		return
+	}
+	o.answered(c.p, "extend", begun, begun.Add(locker.DefaultAnswerTimeout+100*time.Millisecond), err)
+}
+
+// panicked notes that a call ended with the panic of an observer.
+func (o *oracle) panicked(c *call) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c.ended, c.err = time.Now(), errObserver
+	for _, p := range c.parts {
+		if !c.p.isDead() {
+			p.gone = time.Now().Add(o.slack(c))
+		}
+	}
+}
+
+// dead notes that a process has died.
+func (o *oracle) dead(p *process) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range o.calls {
+		for _, part := range c.parts {
+			if c.p == p && (part.gone.IsZero() || part.gone.After(time.Now())) { // it may have been about to remove it
+				part.gone = o.endsAt(c, time.Now())
+			}
+		}
+	}
+}
+
+// closed notes that a process was closed.
+func (o *oracle) closed(p *process) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range o.calls {
+		for _, part := range c.parts {
+			if c.p != p {
+				continue
+			}
+			switch now := time.Now(); {
+			case part.gone.After(p.closing) && o.w.disturbed(p.name, p.closing, now):
+				part.gone = o.endsAt(c, latest(now, part.gone))
+			case part.gone.IsZero() && o.w.disturbed(p.name, c.begun, now):
+				part.gone = o.endsAt(c, now)
+			case part.gone.IsZero():
+				part.gone = now.Add(o.slack(c))
+			}
+			if kept := c.s.minHold > 0 && part.gone.After(p.closing); kept || c.s.fixed || c.s.extend > 0 { // its lease ends by itself
+				part.gone = o.endsAt(c, part.gone)
+			}
+		}
+	}
+}
