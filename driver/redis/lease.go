@@ -61,10 +61,11 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 // renewed returns the result of each of n renewals from their answer.
 func renewed(c *redisqueue.Call, n int, v any, err error) []error {
 	var held []int64
+	var acked error
 	if err == nil {
 		held, err = redisqueue.Ints("renew", v, n)
+		acked = redisqueue.Unavailable(c.Acked())
 	}
-	acked := redisqueue.Unavailable(c.Acked())
 	errs := make([]error, n)
 	for i := range errs {
 		switch {

@@ -107,7 +107,8 @@ func (c *Call) Unanswered(err error) bool {
 }
 
 // Acked returns ErrReplicas if a durable call was answered, but not enough replicas have
-// acknowledged what it has written.
+// acknowledged what it has written. Only a call that Wait has returned an answer of may be
+// asked: before, the connection still writes what this reads.
 func (c *Call) Acked() error {
 	switch {
 	case !c.Durable:
