@@ -37,8 +37,8 @@ type attendant struct {
 	took                               time.Duration // by the last poll
 }
 
-// hurry wakes the background task. With mu held, or not.
-func (e *Engine) hurry() {
+// wakeTask wakes the background task. With mu held, or not.
+func (e *Engine) wakeTask() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
