@@ -43,9 +43,9 @@ type file struct {
 	sharing bool      // share runs
 	told    time.Time // when this process last told others what it has observed, or found that they know it
 
-	changes []*change
-	writing bool          // a goroutine makes the changes
-	hurried chan struct{} // ends its pause
+	changes   []*change
+	writing   bool          // a goroutine makes the changes
+	skipPause chan struct{} // ends its pause
 
 	// If unanswered, a Put that replaces that version was not answered. The store may still do it until the
 	// document has another version, so the next change is written even if it changes nothing.
@@ -77,7 +77,7 @@ func (e *Engine) fileOf(key string) *file {
 	e.forgetFiles()
 	f := e.files[key]
 	if f == nil {
-		f = &file{key: key, doc: &document{Format: format}, hurried: make(chan struct{}, 1)}
+		f = &file{key: key, doc: &document{Format: format}, skipPause: make(chan struct{}, 1)}
 		e.files[key] = f
 	}
 	return f
@@ -92,7 +92,7 @@ func (e *Engine) submit(f *file, c *change) {
 	}
 	if c.urgent {
 		select {
-		case f.hurried <- struct{}{}:
+		case f.skipPause <- struct{}{}:
 		default:
 		}
 	}
@@ -136,7 +136,7 @@ func (f *file) asked() []*change {
 	batch := f.changes
 	f.changes = nil
 	select {
-	case <-f.hurried:
+	case <-f.skipPause:
 	default:
 	}
 	return batch
@@ -157,7 +157,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 			continue
 		case errors.Is(err, ErrChanged):
 			if conflicted++; conflicted > 1 {
-				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.hurried) //nolint:gosec // no secret
+				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
 			}
 			e.mu.Lock()
 			batch = append(batch, f.asked()...)
