@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -11,23 +12,32 @@ import (
 )
 
 func TestRun(t *testing.T) {
-	if err := run(t.Context(), "memory://hello"); err != nil {
-		t.Fatal(err)
+	for range 2 { // the first has released the lock
+		if err := run(t.Context(), "memory://hello"); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := run(t.Context(), "nosuch://"); err == nil {
 		t.Error("no error for an unknown store")
 	}
 }
 
-func TestHeldByAnother(t *testing.T) {
+func TestWaitsWhileAnotherHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locker.New(memory.Open("busy"))
 		defer l.Close()
-		if _, err := l.Acquire(t.Context(), "order:42"); err != nil {
+		lock, err := l.Acquire(t.Context(), "order:42")
+		if err != nil {
 			t.Fatal(err)
 		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := run(ctx, "memory://busy"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("beside a holder: %v", err)
+		}
+		time.AfterFunc(time.Minute, func() { _ = lock.Release(t.Context()) })
 		begun := time.Now()
-		if err := run(t.Context(), "memory://busy"); !errors.Is(err, locker.ErrNotAcquired) || time.Since(begun) != 5*time.Second {
+		if err := run(t.Context(), "memory://busy"); err != nil || time.Since(begun) != time.Minute {
 			t.Errorf("after %v: %v", time.Since(begun), err)
 		}
 	})

@@ -26,7 +26,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a reading from before a write overtakes it", file: "driver/internal/casqueue/reading.go",
-			old: "case begun.Before(f.settled) && read.Version.Number == f.before.Number:", new: "case false:",
+			old: "case begun.Before(f.putAnswered) && read.Version.Number == f.replacedVersion.Number:", new: "case false:",
 		},
 		mutant{
 			name: "casqueue: an unanswered release notifies nobody when it proves to be done", file: "driver/internal/casqueue/reading.go",
@@ -35,7 +35,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a reading that was begun before a write is newer than what that has replaced", file: "driver/internal/casqueue/writer.go",
-			old: "if changed && f.taken.After(f.asOf) {", new: "if false {",
+			old: "if changed && f.knownAt.After(f.notOlderThan) {", new: "if false {",
 		},
 		mutant{
 			name: "casqueue: the late answer to a write hides what was read meanwhile", file: "driver/internal/casqueue/writer.go",
@@ -79,7 +79,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: the store forgets the queue of a lock that is held for long", file: "driver/internal/casqueue/lease.go",
-			old: "elapsed(f.written, now) < forgotten &&", new: "forgotten > 0 &&",
+			old: "elapsed(f.putSent, now) < forgotten &&", new: "forgotten > 0 &&",
 		},
 		mutant{
 			name: "casqueue: a release trusts what was read before", file: "driver/internal/casqueue/engine.go",
