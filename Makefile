@@ -43,10 +43,10 @@ help: ## list the targets
 TEST := go test -p 3 -parallel 8 -vet=off -toolexec "nice -n 19" -timeout $(TIMEOUT)
 
 # DynamoDB Local needs a processor for a millisecond for each request. It goes beside packages that
-# hardly need one.
+# hardly need one. driver/all needs every server, so it waits for the last that is built.
 SLEEPERS := dynamodb consul etcd memcached internal/cabinet
 empty :=
-NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|,$(SLEEPERS)))$$')
+NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|,all $(SLEEPERS)))$$') ./driver/all
 
 .PHONY: quick
 quick: ## run the tests that need no server: under a minute (the longest package first)
