@@ -2,7 +2,7 @@
 # Prepares a release; RELEASING.md tells when to use it.
 #
 #   scripts/release.sh notes vX.Y.Z     prints what CHANGELOG.md says of a version
-#   scripts/release.sh prepare vX.Y.Z   has the public modules require the version,
+#   scripts/release.sh prepare vX.Y.Z   has the other modules require the version,
 #                                       commits, and tags all of them; pushes nothing
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,14 +25,18 @@ notes() {
 # are under internal/ or only run are not released.
 nested() { git ls-files 'adapter/*/go.mod' 'observe/*/go.mod' | xargs -r -n 1 dirname; }
 
+# requiring prints the modules that require the main one: all of them name one version, or a module
+# that requires two of them would have to be tidied.
+requiring() { git grep -l "^[[:space:]]$MODULE v" -- '*go.mod' | xargs -n 1 dirname; }
+
 prepare() {
 	local version=$1 m
 	[[ $version =~ ^v(0|1)\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] || die "'$version' is no version of v0 or v1, such as v0.1.0"
 	[ -z "$(git status --porcelain)" ] || die 'there are changes that are not committed'
 	git rev-parse -q --verify "refs/tags/$version" >/dev/null && die "the tag $version is there already"
 	notes "$version" >/dev/null
-	for m in $(nested); do
-		# Their go.mod has a replace, which is for work in this repository: others'
+	for m in $(requiring); do
+		# A replace, or the go.work of cmd/locker, is for work in this repository: others'
 		# builds ignore it, and need a version that there is.
 		(cd "$m" && go mod edit -require="$MODULE@$version")
 		git add "$m/go.mod"
