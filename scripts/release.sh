@@ -37,7 +37,7 @@ prepare() {
 	git rev-parse -q --verify "refs/tags/$version" >/dev/null && die "the tag $version is there already"
 	notes "$version" >/dev/null
 	for m in $(requiring); do
-		# A replace, or the go.work of cmd/locker, is for work in this repository: others'
+		# Their go.mod has a replace, which is for work in this repository: others'
 		# builds ignore it, and need a version that there is.
 		(cd "$m" && go mod edit -require="$MODULE@$version")
 		git add "$m/go.mod"
