@@ -22,7 +22,7 @@ const (
 
 // Statements about the file.
 const (
-	// A transaction writes each page that it changes, and rows are short: small pages make a cycle cheaper by a sixth. A page
+	// A transaction writes each page that it changes, and rows are short: small pages make a cycle cheaper by a fifth. A page
 	// size takes effect only in a database that is empty. The log has 4 MB, SQLite's default for its larger pages, before it
 	// is written back into the database: only that flushes the disk.
 	//
