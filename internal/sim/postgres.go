@@ -134,7 +134,9 @@ func (d *database) call(op string, args []any) ([][]any, []pgNotice) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := &pgCall{pgTables: &d.tables, now: d.time()}
-	return c.do(op, args), c.notices
+	rows := c.do(op, args)
+	d.s.w.message("%s: %s %v: %v %v", d.s.name, op, args, rows, c.notices)
+	return rows, c.notices
 }
 
 // tell passes notices on to the connections that listen.

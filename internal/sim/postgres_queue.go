@@ -144,7 +144,7 @@ type pgWalk struct {
 	mine    string
 }
 
-// walk is {walk}; dry is -1 in due if there is something to do.
+// walk is {walk}; with dry, due is -1 if there is something to do.
 func (c *pgCall) walk(name string, permits, process int64, dry bool) (w pgWalk) {
 	w.due = never
 	most, other, payload := int64(-1), int64(-1), ""
@@ -311,7 +311,7 @@ func (c *pgCall) breaks(name string, token, process int64) string {
 	return answer + c.walk(name, 0, process, false).mine
 }
 
-// renewal is a lease that is renewed.
+// renew is {renew}, of one lease.
 func (c *pgCall) renew(name string, slot, token int64, id string, ttl int64) bool {
 	t := c.find(name, func(t *pgTicket) bool { return t.slot == slot && t.token == token && t.id == id })
 	if t == nil || !t.held || t.expires <= c.now {
@@ -392,7 +392,7 @@ func (c *pgCall) sweeper(life int64, done bool) int64 {
 	return 0
 }
 
-// tables returns all names that have tickets, and all processes, as a text.
+// String names all tickets and processes.
 func (d *pgTables) String() string {
 	var all []string
 	for _, tickets := range d.tickets {
