@@ -65,7 +65,7 @@ func (d *database) has(name string, token uint64) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.ContainsFunc(d.tables.tickets[name], func(t *pgTicket) bool {
-		return t.token == int64(token) && t.held && t.expires > d.time()
+		return uint64(t.token) == token && t.held && t.expires > d.time() //nolint:gosec // tokens are positive
 	})
 }
 

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"net"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -46,7 +43,7 @@ func pgEncode(b []byte, all ...pgproto3.BackendMessage) []byte {
 }
 
 func pgNotification(pid int64, channel, text string) []byte {
-	return pgEncode(nil, &pgproto3.NotificationResponse{PID: uint32(pid), Channel: channel, Payload: text})
+	return pgEncode(nil, &pgproto3.NotificationResponse{PID: uint32(pid), Channel: channel, Payload: text}) //nolint:gosec // small
 }
 
 // pgLink is a connection, at the server.
@@ -180,38 +177,34 @@ func (l *pgLink) serve(request []byte) (answer []byte) {
 	parsed, failed := "", false
 	messages(request, func(kind byte, body []byte) {
 		switch {
-		case kind == 'S' || kind == 'X':
-		case failed:
-			return
-		}
-		switch kind {
-		case 'P':
+		case kind == 'S':
+			answer = pgEncode(answer, &pgproto3.ReadyForQuery{TxStatus: l.status})
+		case failed: // the rest is skipped
+		case kind == 'P':
 			name, rest := pgText(body)
 			parsed, _ = pgText(rest)
 			l.mu.Lock()
 			l.prepared[name] = parsed
 			l.mu.Unlock()
 			answer = pgEncode(answer, &pgproto3.ParseComplete{})
-		case 'D':
+		case kind == 'D':
 			answer = append(answer, l.columns(body)...)
-		case 'B':
+		case kind == 'B':
 			l.bound = l.bind(body, parsed)
 			answer = pgEncode(answer, &pgproto3.BindComplete{})
-		case 'E':
+		case kind == 'E':
 			rows, err := l.execute(l.bound.op, l.bound.args)
 			if failed = err != nil; failed {
 				answer = append(answer, err.encode("ERROR")...)
 				return
 			}
 			answer = encodeRows(answer, rows, l.bound.formats)
-		case 'C':
+		case kind == 'C':
 			answer = pgEncode(answer, &pgproto3.CloseComplete{})
-		case 'Q':
+		case kind == 'Q':
 			sql, _ := pgText(body)
 			answer = pgEncode(append(answer, l.simple(sql)...), &pgproto3.ReadyForQuery{TxStatus: l.status})
-		case 'S':
-			answer = pgEncode(answer, &pgproto3.ReadyForQuery{TxStatus: l.status})
-		case 'X':
+		case kind == 'X':
 			l.c.fail(errReset)
 		}
 	})
@@ -239,7 +232,8 @@ func (l *pgLink) start(packet []byte) []byte {
 	d.links[l.pid] = l
 	return pgEncode(nil, &pgproto3.AuthenticationOk{}, &pgproto3.ParameterStatus{Name: "server_version", Value: "15.14"},
 		&pgproto3.ParameterStatus{Name: "client_encoding", Value: "UTF8"}, &pgproto3.ParameterStatus{Name: "standard_conforming_strings", Value: "on"},
-		&pgproto3.BackendKeyData{ProcessID: uint32(l.pid), SecretKey: 1}, &pgproto3.ReadyForQuery{TxStatus: 'I'})
+		&pgproto3.BackendKeyData{ProcessID: uint32(l.pid), SecretKey: 1}, //nolint:gosec // small
+		&pgproto3.ReadyForQuery{TxStatus: 'I'})
 }
 
 // cancel ends what a session waits for.
@@ -327,111 +321,4 @@ func (l *pgLink) columns(body []byte) (answer []byte) {
 		return pgEncode(answer, &pgproto3.NoData{})
 	}
 	return pgEncode(answer, d)
-}
-
-// OIDs of types.
-const (
-	oidBool       = 16
-	oidBytea      = 17
-	oidInt8       = 20
-	oidText       = 25
-	oidByteaArray = 1001
-	oidTextArray  = 1009
-	oidInt8Array  = 1016
-)
-
-var oids = map[string]uint32{
-	"boolean": oidBool, "bytea": oidBytea, "bigint": oidInt8, "text": oidText,
-	"bytea[]": oidByteaArray, "text[]": oidTextArray, "bigint[]": oidInt8Array,
-}
-
-var parameterOf = regexp.MustCompile(`\$(\d+)::([a-z]+(?:\[\])?)`)
-
-// parameters returns the types of the parameters of a statement.
-func parameters(sql string) (all []uint32) {
-	for _, m := range parameterOf.FindAllStringSubmatch(sql, -1) {
-		if n, _ := strconv.Atoi(m[1]); n == len(all)+1 {
-			all = append(all, oids[m[2]])
-		}
-	}
-	return all
-}
-
-// decodeArg reads a parameter in binary format: int64, bool, string or a slice of them.
-func decodeArg(oid uint32, b []byte) any {
-	switch oid {
-	case oidInt8:
-		return int64(binary.BigEndian.Uint64(b))
-	case oidBool:
-		return b[0] != 0
-	case oidByteaArray, oidTextArray, oidInt8Array:
-		all := []any{}
-		if binary.BigEndian.Uint32(b) == 0 { // dimensions
-			return all
-		}
-		element := binary.BigEndian.Uint32(b[8:])
-		for b = b[20:]; len(b) > 0; {
-			n := binary.BigEndian.Uint32(b)
-			all = append(all, decodeArg(element, b[4:4+n]))
-			b = b[4+n:]
-		}
-		return all
-	}
-	return string(b)
-}
-
-func oidOf(v any) uint32 {
-	switch v.(type) {
-	case bool:
-		return oidBool
-	case []byte:
-		return oidBytea
-	case int64:
-		return oidInt8
-	}
-	return oidText
-}
-
-func formatOf(formats []int16, i int) int16 {
-	switch len(formats) {
-	case 0:
-		return 0
-	case 1:
-		return formats[0]
-	}
-	return formats[i]
-}
-
-// encodeRows writes rows, in text or in binary format.
-func encodeRows(answer []byte, rows [][]any, formats []int16) []byte {
-	for _, r := range rows {
-		row := &pgproto3.DataRow{}
-		for i, v := range r {
-			row.Values = append(row.Values, encodeValue(v, formatOf(formats, i) == 1))
-		}
-		answer = pgEncode(answer, row)
-	}
-	return pgEncode(answer, &pgproto3.CommandComplete{CommandTag: fmt.Appendf(nil, "SELECT %d", len(rows))})
-}
-
-func encodeValue(v any, inBinary bool) []byte {
-	switch v := v.(type) {
-	case nil:
-		return nil
-	case int64:
-		if inBinary {
-			return binary.BigEndian.AppendUint64(nil, uint64(v))
-		}
-	case bool:
-		if inBinary {
-			return []byte{map[bool]byte{true: 1}[v]}
-		}
-		return []byte(map[bool]string{true: "t", false: "f"}[v])
-	case []byte:
-		if inBinary {
-			return append([]byte{}, v...)
-		}
-		return []byte(`\x` + hex.EncodeToString(v))
-	}
-	return fmt.Append([]byte{}, v)
 }

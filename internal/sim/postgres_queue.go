@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -136,18 +135,21 @@ func (c *pgCall) grant(t *pgTicket) string {
 	return fmt.Sprintf("g %s %d %d", t.id, t.token, p.heartbeat)
 }
 
-// pgWalk is the answer of walk.
+// pgWalk is a walk through a queue, from its head as far as tickets may be granted.
 type pgWalk struct {
-	ahead   int64
-	blocked bool
-	due     int64
+	process int64 // that is not notified
+	ahead   int64 // live tickets passed
+	blocked bool  // an exclusive one has ended it
+	due     int64 // when the first of them may expire; -1: there is something to do
 	mine    string
+	other   int64 // the first other process that was granted something; -1: none
+	payload string
 }
 
-// walk is {walk}; with dry, due is -1 if there is something to do.
-func (c *pgCall) walk(name string, permits, process int64, dry bool) (w pgWalk) {
-	w.due = never
-	most, other, payload := int64(-1), int64(-1), ""
+// walk is {walk}. With dry it changes nothing.
+func (c *pgCall) walk(name string, permits, process int64, dry bool) *pgWalk {
+	w := &pgWalk{process: process, due: never, other: -1}
+	most := int64(-1)
 	for _, t := range slices.Clone(c.tickets[name]) {
 		ends := c.alive(t.process)
 		if t.held {
@@ -163,25 +165,11 @@ func (c *pgCall) walk(name string, permits, process int64, dry bool) (w pgWalk) 
 			continue
 		}
 		if t.shared && most < 0 {
-			most = permits
-			for _, u := range c.tickets[name] {
-				if u.shared {
-					most = max(most, u.permits)
-				}
-			}
+			most = c.mostPermits(name, permits)
 		}
 		if grantable {
-			news := c.grant(t)
+			w.granted(c, t, c.grant(t))
 			ends = t.expires
-			switch {
-			case t.process == process:
-				w.mine += "\n" + news
-			case other < 0:
-				other, payload = t.process, news
-			default:
-				payload = "r"
-				c.notify(t.process, payload)
-			}
 		}
 		w.due = min(w.due, ends)
 		w.ahead++
@@ -189,11 +177,34 @@ func (c *pgCall) walk(name string, permits, process int64, dry bool) (w pgWalk) 
 			break
 		}
 	}
-	if other >= 0 {
-		c.notify(other, payload)
+	if w.other >= 0 {
+		c.notify(w.other, w.payload)
 	}
 	c.order(name)
 	return w
+}
+
+// granted notes what a process has to hear. Where there are several, each asks what it was granted.
+func (w *pgWalk) granted(c *pgCall, t *pgTicket, news string) {
+	switch {
+	case t.process == w.process:
+		w.mine += "\n" + news
+	case w.other < 0:
+		w.other, w.payload = t.process, news
+	default:
+		w.payload = "r"
+		c.notify(t.process, w.payload)
+	}
+}
+
+// mostPermits is how many shared tickets of a name there may be.
+func (c *pgCall) mostPermits(name string, most int64) int64 {
+	for _, t := range c.tickets[name] {
+		if t.shared {
+			most = max(most, t.permits)
+		}
+	}
+	return most
 }
 
 // reap removes an expired ticket, and its process before it.
@@ -210,28 +221,14 @@ func (c *pgCall) acquire(t *pgTicket, wait bool, until int64) string {
 		return fmt.Sprint("t ", c.now)
 	}
 	t.token, t.since = c.nextToken(), c.now
-	hold := func() string {
-		t.held, t.expires, t.slot = true, c.now+t.ttl, 0
-		if t.shared {
-			t.slot = t.token
-		}
-		c.put(t)
-		return fmt.Sprint("g ", t.token)
-	}
-	queue := func(due int64) string {
-		t.queued, t.slot = true, t.token
-		c.put(t)
-		return fmt.Sprint("w ", c.micros(due))
-	}
 	if len(c.tickets[t.name]) == 0 {
-		return hold()
+		return c.hold(t)
 	}
 	old := c.byID(t.name, t.id)
-	alive := c.alive(t.process) > c.now
 	if head := c.tickets[t.name][0]; wait && head.slot == 0 {
 		head.queued = true
-		if old == nil && head.expires > c.now && alive {
-			return queue(head.expires)
+		if old == nil && head.expires > c.now && c.alive(t.process) > c.now {
+			return c.queue(t, head.expires)
 		}
 	}
 	wasHeld := old != nil && old.held
@@ -250,13 +247,29 @@ func (c *pgCall) acquire(t *pgTicket, wait bool, until int64) string {
 	}
 	switch {
 	case !w.blocked && (t.shared && w.ahead < t.permits || w.ahead < 1):
-		return hold() + w.mine
+		return c.hold(t) + w.mine
 	case !wait:
 		return "n" + w.mine
 	case c.alive(t.process) <= c.now:
 		return "p" + w.mine
 	}
-	return queue(w.due) + w.mine
+	return c.queue(t, w.due) + w.mine
+}
+
+// hold inserts a ticket that is granted at once.
+func (c *pgCall) hold(t *pgTicket) string {
+	if t.held, t.expires = true, c.now+t.ttl; t.shared {
+		t.slot = t.token
+	}
+	c.put(t)
+	return fmt.Sprint("g ", t.token)
+}
+
+// queue inserts a ticket that waits in a queue which is due then.
+func (c *pgCall) queue(t *pgTicket, due int64) string {
+	t.queued, t.slot = true, t.token
+	c.put(t)
+	return fmt.Sprint("w ", c.micros(due))
 }
 
 // release is {release}, with {hand_over}.
@@ -309,87 +322,6 @@ func (c *pgCall) breaks(name string, token, process int64) string {
 	c.delete(t)
 	c.notify(t.process, fmt.Sprintf("l %s %d %s", t.id, token, hex.EncodeToString([]byte(name))))
 	return answer + c.walk(name, 0, process, false).mine
-}
-
-// renew is {renew}, of one lease.
-func (c *pgCall) renew(name string, slot, token int64, id string, ttl int64) bool {
-	t := c.find(name, func(t *pgTicket) bool { return t.slot == slot && t.token == token && t.id == id })
-	if t == nil || !t.held || t.expires <= c.now {
-		return false
-	}
-	t.provisional, t.expires = false, max(t.expires, c.now+ttl)
-	return true
-}
-
-// shorten is {shorten}.
-func (c *pgCall) shorten(name string, slot int64, id string, left int64) bool {
-	t := c.find(name, func(t *pgTicket) bool { return t.slot == slot && t.id == id })
-	if t == nil || !t.held || t.expires <= c.now {
-		return false
-	}
-	t.expires = min(t.expires, c.now+left)
-	if first := c.find(name, waits); first != nil {
-		c.notify(first.process, "d "+hex.EncodeToString([]byte(name)))
-	}
-	return true
-}
-
-// heartbeat is {heartbeat}.
-func (c *pgCall) heartbeat(process, life int64, create bool) int64 {
-	p := c.processes[process]
-	switch {
-	case p != nil && p.alive > c.now:
-		p.heartbeat, p.alive = p.heartbeat+1, c.now+life
-	case p == nil && create:
-		p = &pgProcess{1, c.now + life}
-		c.processes[process] = p
-	default:
-		return 0
-	}
-	return p.heartbeat
-}
-
-// sweep is {sweep}.
-func (c *pgCall) sweep(after string, most int64) (last any, busy int64) {
-	maps.DeleteFunc(c.processes, func(_ int64, p *pgProcess) bool { return p.alive < c.now-1e6 })
-	expired := func(t *pgTicket) bool {
-		if t.held {
-			return t.expires < c.now-1e6
-		}
-		return c.processes[t.process] == nil
-	}
-	seen := int64(0)
-	for _, name := range slices.Sorted(maps.Keys(c.tickets)) {
-		if seen == most || name <= after || c.find(name, expired) == nil {
-			continue
-		}
-		seen++
-		last = []byte(name)
-		for _, t := range slices.Clone(c.tickets[name]) {
-			if !t.held && expired(t) {
-				c.delete(t)
-			}
-		}
-		c.walk(name, 0, 0, false)
-		if c.find(name, expired) != nil {
-			busy++
-		}
-	}
-	if seen < most {
-		last = nil
-	}
-	return last, busy
-}
-
-// sweeper is {sweeper}.
-func (c *pgCall) sweeper(life int64, done bool) int64 {
-	p := c.processes[0]
-	taken := p != nil && p.alive > c.now && p.alive < c.now+60e6
-	if taken && !done {
-		return max(1, c.micros(p.alive))
-	}
-	c.processes[0] = &pgProcess{0, c.now + life}
-	return 0
 }
 
 // String names all tickets and processes.
