@@ -220,7 +220,7 @@ func TestModelOfPostgres(t *testing.T) {
 	ours, theirs := make(map[int64]string), make(map[int64]string)
 	begun := time.Now()
 	for i := 0; i < 3000 && time.Since(begun) < 5*time.Minute; i++ {
-		if rnd.one(8) { // time passes
+		if rnd.one(25) { // time passes
 			const step = kilo + 2e6
 			model.ahead += step * time.Microsecond
 			pg.exec(t, "UPDATE locker_tickets SET expires_at = expires_at - interval '1002 s'; UPDATE locker_processes SET alive_until = alive_until - interval '1002 s'")
@@ -270,7 +270,7 @@ func pgAnswerOf(op string, rows [][]any, tokens map[int64]string) string {
 // pgOften are the calls, each as often as it is drawn.
 var pgOften = []string{
 	"acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "release", "release", "release", "release",
-	"heartbeat", "heartbeat", "heartbeat", "renew", "renew", "break", "shorten", "provisional", "queued", "leave", "due", "advance", "sweep",
+	"heartbeat", "heartbeat", "heartbeat", "heartbeat", "heartbeat", "heartbeat", "renew", "renew", "break", "shorten", "provisional", "queued", "leave", "due", "advance", "sweep",
 	"sweeper", "inspect", "list",
 }
 
