@@ -125,6 +125,8 @@ var concern = []struct{ files, worlds string }{
 	{"driver/consul/", "consul"},
 	{"driver/internal/casqueue/", "memcached,dynamodb"},
 	{"driver/etcd/", "etcd"},
+	{"driver/internal/sqlqueue/", "postgres"},
+	{"driver/postgres/", "postgres"},
 	{"driver/redis/", "redis"},
 	{"driver/redlock/", "redlock"},
 	{"driver/internal/redisqueue/", "redis,redlock"},

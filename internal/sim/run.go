@@ -159,6 +159,10 @@ func (r *runner) build() {
 		case "etcd":
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
+		case "postgres":
+			d := newDatabase(s)
+			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, 500*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
 		case "redis":
 			n := newNode(s)
 			s.model, w.drift, w.late = n, max(0, n.rate-1), max(w.late, 300*time.Millisecond)
