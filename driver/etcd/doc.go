@@ -57,6 +57,8 @@
 //     lease is also kept alive, every TTL/6, by acquisitions.
 //   - 1 more for a lock that is not renewed (WithoutRenewal), since its lease begins
 //     with a keep-alive; and for a lock with a minimum hold, after its grant.
+//   - 1, and a watch, for each lease on which a ticket stays for longer than 200 ms: the
+//     key that Break deletes. No driver gets messages of releases that do not concern it.
 //   - 1 to remove a ticket whose put was not answered. It leaves a tombstone, a key
 //     that prevents the put from being executed later; the tombstone ends with the
 //     lease.
@@ -73,9 +75,11 @@
 // # What loses a lock
 //
 //   - Its lease ends: nobody has renewed it for the TTL.
-//   - Its key is deleted: by Break, or by hand. A lock that is held for longer than
-//     200 ms is watched, so the holder is notified at once; without the watch
-//     (WithoutLossWatch) it learns of it at the next renewal.
+//   - Break deletes its key. The driver of a lock that is held for longer than 200 ms
+//     watches a key of the lease, which Break deletes too, so the holder is notified at
+//     once; without the watch (WithoutLossWatch) it learns of it at the next renewal.
+//   - Its key is deleted by hand: the holder learns of it at the next renewal, a third of
+//     the TTL later at most. Use Break (locker break) instead.
 //   - Its etcd is restored from a snapshot. Then revisions go back too, and with
 //     them the tokens, unless the restore raises the revision
 //     (etcdutl snapshot restore --bump-revision --mark-compacted).
@@ -113,6 +117,6 @@
 // With authentication the user needs to read and write the range of the prefix, and
 // nothing else (etcdctl role grant-permission ROLE readwrite locker/ --prefix=true).
 // An expired login is renewed automatically. With a password the client also logs in
-// for each keep-alive: one more request, whose cost to the server depends on
-// --bcrypt-cost.
+// for each stream that it opens, which costs the server what --bcrypt-cost says: streams
+// for keep-alives are kept, so there is a login or two for each driver.
 package etcd

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -57,10 +58,8 @@ type options struct {
 // share no locks. A slash at the end does not count; # is not accepted.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
-// WithoutLossWatch does without the watch that reports at once that a held lock
-// was deleted or broken. Without it the next renewal finds out. While this driver
-// holds a lock, the watch costs one message for each release of a lock with the
-// same prefix, by any process.
+// WithoutLossWatch does without the watch that reports at once that a lock was broken.
+// Without it the next renewal finds out. The watch costs a key for each lease.
 func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
 
 // WithLogger sets the logger of the client that [Open] makes. Without it the client
@@ -106,7 +105,7 @@ func newDriver(client *clientv3.Client, o options) *Driver {
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
 	s.several.Store(len(client.Endpoints()) > 1)
-	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{Store: s, Losses: !o.quiet, OneLossWatch: true})}
+	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{Store: s, Losses: !o.quiet, NearHead: nearHead})}
 }
 
 func checkPrefix(prefix string) (string, error) {
@@ -128,6 +127,7 @@ func (d *Driver) String() string { return d.store.String() }
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	err := d.Engine.Close()
+	d.store.keepAlives.close()
 	if client := d.owned.Swap(nil); client != nil {
 		err = errors.Join(err, client.Close())
 	}
@@ -181,7 +181,8 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 	return slices.Compact(names), nil
 }
 
-// Break implements driver.Breaker.
+// Break implements driver.Breaker. It notifies the ticket's driver by a key of the ticket's
+// session: see store.Losses.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		queue := d.store.queue(name)
@@ -190,17 +191,21 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		if err != nil {
 			return err
 		}
-		for _, e := range entriesOf(nil, queue, resp.Kvs) {
-			if e.Number != token {
-				continue
-			}
-			err := d.store.Delete(ctx, &kvqueue.Ticket{Name: name, Entry: e})
-			if err == nil {
-				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: e.Key, Before: e.Number + 1})
-			}
-			return err
+		i := slices.IndexFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return isTicket(string(kv.Key[len(queue):])) })
+		if i < 0 {
+			return driver.ErrLost
 		}
-		return driver.ErrLost
+		key, session := string(resp.Kvs[i].Key), sessionOf(clientv3.LeaseID(resp.Kvs[i].Lease))
+		done, err := d.store.commit(ctx, []clientv3.Cmp{createdAt(key, token)},
+			clientv3.OpDelete(key), clientv3.OpDelete(d.store.notice(session)))
+		switch {
+		case err != nil:
+			return err
+		case !done.Succeeded:
+			return driver.ErrLost
+		}
+		kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: key, Before: token + 1})
+		return nil
 	})
 }
 
@@ -265,5 +270,5 @@ func (d *Driver) Guard(k Held) clientv3.Cmp {
 	if !ok {
 		key = d.store.queue(k.Name()) // never exists: it names no ticket
 	}
-	return is(key, max(k.Token(), 1))
+	return createdAt(key, max(k.Token(), 1))
 }

@@ -26,6 +26,7 @@ type store struct {
 	several    atomic.Bool  // the client knows more than one member
 	shortest   atomic.Int64 // the shortest lease the server is known to give, in seconds
 	streams    atomic.Int64 // counts up when watches need another stream
+	keepAlives keepAlives
 	reconnects atomic.Int64 // when connections were last made anew at once
 }
 
@@ -37,7 +38,7 @@ const longQueue = 512
 // With at most this many tickets ahead, a process watches the whole queue, and reads
 // nothing when one of them leaves. Further back it watches only the next ticket ahead, so
 // that a release does not notify all processes, however many wait.
-const nearFront = 16
+const nearHead = 16
 
 // Agree implements kvqueue.Store.
 func (s *store) Agree(ctx context.Context, write bool) error {
@@ -66,7 +67,7 @@ func (s *store) readVersion(ctx context.Context, write bool) (string, error) {
 		case !write:
 			return "", nil
 		}
-		if _, err := s.client.Txn(ctx).If(is(key, 0)).Then(clientv3.OpPut(key, s.protocol.Own())).Commit(); err != nil {
+		if _, err := s.client.Txn(ctx).If(createdAt(key, absent)).Then(clientv3.OpPut(key, s.protocol.Own())).Commit(); err != nil {
 			return "", err
 		}
 	}
@@ -94,30 +95,6 @@ func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session,
 	return kvqueue.Session{ID: sessionOf(clientv3.LeaseID(resp.ID)), TTL: time.Duration(resp.TTL) * time.Second}, nil
 }
 
-// KeepAlive implements kvqueue.Store. It opens a stream for each request, because the
-// client's own stream never says why a request is not answered.
-func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
-	s.several.Store(len(s.client.Endpoints()) > 1) // it may change
-	var resp *etcdserverpb.LeaseKeepAliveResponse
-	err := s.insist(ctx, func(ctx context.Context) error {
-		stream, err := etcdserverpb.NewLeaseClient(s.client.ActiveConnection()).LeaseKeepAlive(ctx)
-		if err == nil {
-			err = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(leaseOf(session))})
-		}
-		if err == nil {
-			resp, err = stream.Recv()
-		}
-		return err
-	})
-	if err == nil && resp.TTL <= 0 {
-		err = rpctypes.ErrLeaseNotFound
-	}
-	if err != nil {
-		return 0, outcome(err)
-	}
-	return time.Duration(resp.TTL) * time.Second, nil
-}
-
 // End implements kvqueue.Store.
 func (s *store) End(ctx context.Context, session string) error {
 	_, err := s.client.Revoke(clientv3.WithRequireLeader(ctx), leaseOf(session))
@@ -141,7 +118,7 @@ func (s *store) Key(name, session string, slot int, shared bool) string {
 // its create revision. So it is put on condition that the key is not there.
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	queue := s.queue(p.Name)
-	cmps := []clientv3.Cmp{is(p.Key, 0), is(s.tombstone(&p.Ticket), 0)}
+	cmps := []clientv3.Cmp{createdAt(p.Key, absent), createdAt(s.tombstone(&p.Ticket), absent)}
 	if since, ok := p.If.(int64); ok {
 		cmps = append(cmps, free(queue, p.Request, since)...)
 	}
@@ -228,7 +205,7 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 
 // Delete implements kvqueue.Store.
 func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
-	resp, err := s.client.Txn(s.asking(ctx)).If(is(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key)).Commit()
+	resp, err := s.client.Txn(s.asking(ctx)).If(createdAt(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key)).Commit()
 	if err == nil && !resp.Succeeded {
 		return driver.ErrLost
 	}
@@ -260,7 +237,7 @@ func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
 func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
 	from := clientv3.Compare(clientv3.LeaseValue(t.Key), "=", leaseOf(t.Session))
 	put := clientv3.OpPut(t.Key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(leaseOf(to)))
-	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(is(t.Key, t.Number), from).
+	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(createdAt(t.Key, t.Number), from).
 		Then(put).Else(clientv3.OpGet(t.Key, clientv3.WithKeysOnly())).Commit()
 	if err != nil || resp.Succeeded {
 		return outcome(err)
@@ -341,13 +318,17 @@ func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, err
 			recs = append(recs, decodeTicket(queue, name, kv))
 		}
 	}
-	return recs, nil
+	return recs, s.remaining(ctx, recs)
 }
 
-// Remaining implements kvqueue.Store, in whole seconds, rounded down.
-func (s *store) Remaining(ctx context.Context, rs []*kvqueue.Record) error {
-	left := make(map[string]time.Duration)
-	for _, r := range rs {
+// remaining sets what is left of the leases of holders, in whole seconds, rounded down.
+func (s *store) remaining(ctx context.Context, recs []kvqueue.Record) error {
+	left := make(map[string]time.Duration) // by session
+	for i, granted := range driver.Granted(kvqueue.Shown(recs)) {
+		if !granted {
+			continue
+		}
+		r := &recs[i]
 		if _, known := left[r.Session]; !known {
 			resp, err := s.client.TimeToLive(clientv3.WithRequireLeader(ctx), leaseOf(r.Session))
 			if err != nil {

@@ -103,6 +103,17 @@ func (b *bed) granted(w *waiter, want bool) {
 	}
 }
 
+// over ends a session for the engine, as a watch for losses does.
+func (b *bed) over(id string) {
+	b.e.mu.Lock()
+	defer b.e.unlock()
+	for s := range b.e.sessions {
+		if s.id == id {
+			b.e.sessionOver(s)
+		}
+	}
+}
+
 // The release of a ticket whose put was not answered withdraws it: it cannot be created
 // later, and its session takes no more tickets, even if others are on it.
 func TestOrphan(t *testing.T) {
@@ -300,7 +311,7 @@ func TestSessionOverBeforeAnswer(t *testing.T) {
 				if err := b.store.End(b.Context(), "s1"); err != nil {
 					t.Error(err)
 				}
-				SessionOver(b.e, "s1")
+				b.over("s1")
 			}
 			return nil
 		})

@@ -256,14 +256,6 @@ func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missin
 	return missing, err
 }
 
-// Aim returns the last blocker, like a store whose watches are of one key.
-func (s *fake) Aim(blockers []Entry, some bool) Entry {
-	if some {
-		return Entry{}
-	}
-	return blockers[len(blockers)-1]
-}
-
 func (s *fake) Watch(ctx context.Context, w Watching, report func(Event)) error {
 	if err := s.request(ctx, "watch", w.Name, func() error { return nil }); err != nil {
 		return err
@@ -301,12 +293,15 @@ func (s *fake) Watch(ctx context.Context, w Watching, report func(Event)) error 
 	}
 }
 
-func (s *fake) Losses(ctx context.Context, _ string, report func(...Loss)) error {
+func (s *fake) Losses(ctx context.Context, session string, report func()) error {
 	for {
 		s.mu.Lock()
-		changed := s.changed
+		changed, there := s.changed, s.sessions[session]
 		s.mu.Unlock()
-		report(Loss{Check: true})
+		if !there {
+			return ErrSessionOver
+		}
+		report()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -325,6 +320,5 @@ func (s *fake) Tickets(ctx context.Context, name string) (rs []Record, err error
 	return rs, err
 }
 
-func (s *fake) Remaining(context.Context, []*Record) error { return nil }
-func (s *fake) Temporary(err error) bool                   { return errors.Is(err, errFakeBusy) }
-func (s *fake) Explain(err error) error                    { return err }
+func (s *fake) Temporary(err error) bool { return errors.Is(err, errFakeBusy) }
+func (s *fake) Explain(err error) error  { return err }

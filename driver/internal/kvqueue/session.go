@@ -181,9 +181,9 @@ func (e *Engine) sessionOver(s *session) {
 	s.over = true
 	e.retire(s)
 	delete(e.sessions, s)
-	if stop := e.losses.running[s.id]; stop != nil {
+	if stop := e.losses.running[s]; stop != nil {
 		stop()
-		delete(e.losses.running, s.id)
+		delete(e.losses.running, s)
 	}
 	if s.tickets == 0 {
 		return

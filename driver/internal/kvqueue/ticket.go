@@ -149,7 +149,7 @@ func (e *Engine) wait(t *ticket) {
 		e.spawn(q.watcher.run)
 	}
 	q.watcher.idle.Stop()
-	e.carries(t)
+	e.planLossWatch(t)
 }
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
@@ -175,7 +175,7 @@ func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
 	t.state, t.since = held, time.Now()
-	e.carries(t)
+	e.planLossWatch(t)
 }
 
 // forget forgets a ticket that is not in the store, and never will be. With mu

@@ -133,7 +133,7 @@ func (w *watcher) next() (task, Entry) {
 	if w.stale || first.Number > w.view.complete {
 		return reading, Entry{}
 	}
-	ahead, some := w.view.blockers(first.Entry, len(q.waiters) > 1)
+	ahead, anyOf := w.view.blockers(first.Entry, len(q.waiters) > 1)
 	if len(ahead) == 0 {
 		return reading, Entry{} // the waiter's own entry has gone
 	}
@@ -141,7 +141,10 @@ func (w *watcher) next() (task, Entry) {
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
 		return resting, last
 	}
-	return watching, q.e.store.Aim(ahead, some)
+	if anyOf || len(ahead) <= q.e.opts.NearHead {
+		return watching, Entry{}
+	}
+	return watching, last
 }
 
 // reconsider is called when something that next depends on may have changed. With mu held.
