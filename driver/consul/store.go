@@ -286,6 +286,9 @@ func (s *store) note(index uint64) {
 	}
 }
 
+// lookFor is for how many tickets of a session a renewal looks, in requests for mostOps each.
+const lookFor = 8 * mostOps
+
 // Missing implements kvqueue.Store. A deposed leader may miss tickets, so if some are
 // missing it asks again, exactly.
 func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) (missing []int, err error) {

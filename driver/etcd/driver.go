@@ -215,7 +215,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	right := "read"
 	err := kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		key := d.store.ping()
-		if _, err := d.store.client.Get(d.store.asking(ctx), key); err != nil {
+		if _, err := d.store.client.Get(d.store.refuseIfLeaderless(ctx), key); err != nil {
 			return err
 		}
 		right = "write"

@@ -89,7 +89,7 @@ func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session,
 	if err != nil {
 		return kvqueue.Session{}, err
 	}
-	if resp.TTL > asked || resp.TTL < s.shortest.Load() {
+	if resp.TTL > asked || resp.TTL < s.shortest.Load() { // the server's minimum shows itself
 		s.shortest.Store(resp.TTL)
 	}
 	return kvqueue.Session{ID: sessionOf(clientv3.LeaseID(resp.ID)), TTL: time.Duration(resp.TTL) * time.Second}, nil
@@ -133,7 +133,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 		ops = append(ops, keysBelow(queue, longQueue))
 	}
 	put := clientv3.OpPut(p.Key, encodeRecord(p.Request, time.Now()), clientv3.WithLease(leaseOf(p.Session)))
-	resp, err := s.client.Txn(s.asking(ctx)).If(cmps...).Then(append(ops, put)...).
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(cmps...).Then(append(ops, put)...).
 		Else(clientv3.OpGet(p.Key, clientv3.WithCountOnly())).Commit()
 	switch {
 	case err != nil:
@@ -193,7 +193,7 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 	if r.Shared {
 		ops = []clientv3.Op{keysBelow(queue+exclusiveClass, 1), keysBelow(queue+sharedClass, 1)}
 	}
-	resp, err := s.client.Txn(s.asking(ctx)).Then(ops...).Commit()
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).Then(ops...).Commit()
 	switch {
 	case err != nil:
 		return nil, err
@@ -205,7 +205,7 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 
 // Delete implements kvqueue.Store.
 func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
-	resp, err := s.client.Txn(s.asking(ctx)).If(createdAt(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key)).Commit()
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(createdAt(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key)).Commit()
 	if err == nil && !resp.Succeeded {
 		return driver.ErrLost
 	}
@@ -216,11 +216,11 @@ func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 // which the ticket cannot be put. A server that is full takes no tombstone, but deletes
 // the ticket. A late put is not prevented then, so that is still an error.
 func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
-	resp, err := s.client.Txn(s.asking(ctx)).Then(
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).Then(
 		clientv3.OpPut(s.tombstone(t), "", clientv3.WithLease(leaseOf(t.Session))), clientv3.OpDelete(t.Key),
 	).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		_, deleted := s.client.Delete(s.asking(ctx), t.Key)
+		_, deleted := s.client.Delete(s.refuseIfLeaderless(ctx), t.Key)
 		return errors.Join(err, deleted)
 	}
 	if err != nil {

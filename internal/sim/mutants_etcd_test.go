@@ -37,7 +37,7 @@ func init() {
 			unseen: "a process with two members has to read a queue from the one that is cut off",
 		},
 		mutant{
-			name: "etcd: a lease that was not found counts as kept alive", file: store,
+			name: "etcd: a lease that was not found counts as kept alive", file: "driver/etcd/keepalive.go",
 			old: "if err == nil && resp.TTL <= 0 {", new: "if err == nil && resp.TTL < 0 {",
 			unseen: "the lease has to end in an outage, which excuses the loss",
 		},

@@ -31,6 +31,8 @@ type session struct {
 	busy    bool          // the engine's keep-alive is under way
 	failing bool          // the last keep-alive was not answered
 	retryAt time.Time     // when the engine may try again after a failure
+
+	lookedFor string // the ID of the ticket that a renewal has looked for last
 }
 
 // class is the sessions of one kind. The newest is in use.

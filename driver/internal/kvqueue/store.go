@@ -218,6 +218,9 @@ type Options struct {
 	Store Store
 	// Losses has the engine call Store.Losses.
 	Losses bool
+	// LookFor is for how many tickets of a session that is watched for losses a renewal
+	// looks, at most; the next renewals look for the others. 0 means all.
+	LookFor int
 	// NearHead is with how many blocking entries, at most, the whole queue is watched for a
 	// waiter. If there are more, and all have to go, only the last of them is watched.
 	NearHead int

@@ -101,8 +101,8 @@ func (e *Engine) find(h driver.Hold) *ticket {
 	return t
 }
 
-// settle ends the put of a ticket. With mu held.
-func (t *ticket) settle(s state) {
+// putEnded ends the put of a ticket. With mu held.
+func (t *ticket) putEnded(s state) {
 	t.state, t.stop = s, nil
 	if t.settled != nil {
 		close(t.settled)
@@ -185,7 +185,7 @@ func (e *Engine) forget(t *ticket) {
 		return
 	}
 	e.unwait(t)
-	t.settle(gone)
+	t.putEnded(gone)
 	e.detach(t.session)
 	if t.moving != nil {
 		e.detach(t.moving)
@@ -235,11 +235,11 @@ func (q *queue) removed(g Gone) {
 	}
 }
 
-// settle grants what can be granted after this driver has learned that an entry has gone.
+// grantReady grants what can be granted after this driver has learned that an entry has gone.
 // With mu held.
-func (q *queue) settle() {
+func (q *queue) grantReady() {
 	if q.watcher != nil {
-		q.watcher.settle(false)
+		q.watcher.grantReady(false)
 	}
 }
 

@@ -216,7 +216,7 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	if aimed && !w.view.has(w.aim) && len(w.q.waiters) > 0 {
 		w.stale = true // others ahead may have gone, too, or the waiter's own entry, by hand
 	} else {
-		w.settle(true)
+		w.grantReady(true)
 	}
 	for {
 		if do, _ := w.next(); do != reading || ctx.Err() != nil {
@@ -258,7 +258,7 @@ func (w *watcher) read(ctx context.Context) error {
 		begun = time.Time{}
 	}
 	w.learn(s, begun)
-	w.settle(true)
+	w.grantReady(true)
 	return nil
 }
 
@@ -286,12 +286,12 @@ func (w *watcher) place(t Entry, p *Placed) {
 	}
 	w.view.add(t)
 	w.stale = w.stale || !w.view.has(t) // it has gone already, or the store has lost its past
-	w.settle(true)
+	w.grantReady(true)
 }
 
-// settle grants what can be granted. With seen, news from the store has just shown that
+// grantReady grants what can be granted. With seen, news from the store has just shown that
 // the entries of the waiters are there. With mu held.
-func (w *watcher) settle(seen bool) {
+func (w *watcher) grantReady(seen bool) {
 	q := w.q
 	if len(q.waiters) == 0 {
 		return
