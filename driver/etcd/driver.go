@@ -101,7 +101,8 @@ func newOptions(opts []Option) (options, error) {
 }
 
 func newDriver(client *clientv3.Client, o options) *Driver {
-	s := &store{keyspace: keyspace{o.prefix}, client: client}
+	s := &store{keyspace: keyspace{o.prefix}, client: client, idle: make(chan keepAlive, mostIdle)}
+	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
 	s.several.Store(len(client.Endpoints()) > 1)
@@ -127,7 +128,7 @@ func (d *Driver) String() string { return d.store.String() }
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	err := d.Engine.Close()
-	d.store.keepAlives.close()
+	d.store.end()
 	if client := d.owned.Swap(nil); client != nil {
 		err = errors.Join(err, client.Close())
 	}

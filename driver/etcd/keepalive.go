@@ -4,25 +4,17 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// keepAlives are streams for keep-alives that no request uses at the moment. They are used
-// again because with a password the client logs in for each stream that it opens. A stream
-// serves one request at a time. One whose request was not answered is ended, so that no answer
-// is taken for that of a later request. The client's own stream serves all requests, and
-// never says why one is not answered.
-type keepAlives struct {
-	mu     sync.Mutex
-	idle   []keepAlive // the latest last
-	closed bool
-}
-
+// keepAlive is a stream for keep-alives. With a password the client logs in for each stream
+// that it opens, so a stream is kept for later requests. It serves one at a time. If a
+// request is not answered its stream is ended, so that no answer is taken for that of a later
+// request. The client's own stream serves all requests, and never says why one is not
+// answered.
 type keepAlive struct {
 	stream etcdserverpb.Lease_LeaseKeepAliveClient
 	end    context.CancelFunc
@@ -36,16 +28,17 @@ func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, e
 	s.several.Store(len(s.client.Endpoints()) > 1) // it may change
 	var resp *etcdserverpb.LeaseKeepAliveResponse
 	err := s.insist(ctx, func(ctx context.Context) (err error) {
-		if k, ok := s.keepAlives.take(); ok {
-			resp, err = s.keepAlives.ask(ctx, k, session)
-			if err == nil || ctx.Err() != nil {
+		select {
+		case k := <-s.idle:
+			if resp, err = s.ask(ctx, k, session); err == nil || ctx.Err() != nil {
 				return err
 			}
-			s.keepAlives.endIdle() // it may have ended long ago, and the others too
+			s.endIdle() // it may have ended long ago, and the others too
+		default:
 		}
 		k, err := s.openKeepAlive(ctx)
 		if err == nil {
-			resp, err = s.keepAlives.ask(ctx, k, session)
+			resp, err = s.ask(ctx, k, session)
 		}
 		return err
 	})
@@ -58,11 +51,10 @@ func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, e
 	return time.Duration(resp.TTL) * time.Second, nil
 }
 
-// openKeepAlive opens a stream, which may outlive the request that it is opened for.
+// openKeepAlive opens a stream, which may outlive ctx.
 func (s *store) openKeepAlive(ctx context.Context) (k keepAlive, err error) {
-	life, end := context.WithCancel(clientv3.WithRequireLeader(context.Background()))
-	stop := context.AfterFunc(ctx, end)
-	defer stop()
+	life, end := context.WithCancel(s.life)
+	defer context.AfterFunc(ctx, end)()
 	k.end = end
 	k.stream, err = etcdserverpb.NewLeaseClient(s.client.ActiveConnection()).LeaseKeepAlive(life)
 	if err != nil {
@@ -72,54 +64,31 @@ func (s *store) openKeepAlive(ctx context.Context) (k keepAlive, err error) {
 }
 
 // ask sends a request on a stream, and keeps the stream if there is an answer.
-func (ks *keepAlives) ask(ctx context.Context, k keepAlive, session string) (*etcdserverpb.LeaseKeepAliveResponse, error) {
+func (s *store) ask(ctx context.Context, k keepAlive, session string) (resp *etcdserverpb.LeaseKeepAliveResponse, err error) {
 	stop := context.AfterFunc(ctx, k.end)
-	err := k.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(leaseOf(session))})
-	var resp *etcdserverpb.LeaseKeepAliveResponse
+	err = k.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(leaseOf(session))})
 	if err == nil || errors.Is(err, io.EOF) { // the stream has ended: Recv says why
 		resp, err = k.stream.Recv()
 	}
-	if answered := stop(); !answered || err != nil || !ks.keep(k) {
+	if answered := stop() && err == nil; !answered {
+		k.end()
+		return resp, err
+	}
+	select {
+	case s.idle <- k:
+	default:
 		k.end()
 	}
-	return resp, err
+	return resp, nil
 }
 
-func (ks *keepAlives) take() (k keepAlive, ok bool) {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	n := len(ks.idle)
-	if n == 0 {
-		return k, false
+func (s *store) endIdle() {
+	for {
+		select {
+		case k := <-s.idle:
+			k.end()
+		default:
+			return
+		}
 	}
-	k, ks.idle = ks.idle[n-1], ks.idle[:n-1]
-	return k, true
-}
-
-// keep reports false if the stream is not needed.
-func (ks *keepAlives) keep(k keepAlive) bool {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	if ks.closed || len(ks.idle) == mostIdle {
-		return false
-	}
-	ks.idle = append(ks.idle, k)
-	return true
-}
-
-func (ks *keepAlives) endIdle() {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	for _, k := range ks.idle {
-		k.end()
-	}
-	ks.idle = nil
-}
-
-// close ends the idle streams, and those that are in use when they are answered.
-func (ks *keepAlives) close() {
-	ks.mu.Lock()
-	ks.closed = true
-	ks.mu.Unlock()
-	ks.endIdle()
 }

@@ -23,10 +23,13 @@ type store struct {
 	client   *clientv3.Client
 	protocol *protocol.Check
 
-	several    atomic.Bool  // the client knows more than one member
-	shortest   atomic.Int64 // the shortest lease the server is known to give, in seconds
-	streams    atomic.Int64 // counts up when watches need another stream
-	keepAlives keepAlives
+	several  atomic.Bool  // the client knows more than one member
+	shortest atomic.Int64 // the shortest lease the server is known to give, in seconds
+	streams  atomic.Int64 // counts up when watches need another stream
+
+	idle       chan keepAlive  // streams that no request uses
+	life       context.Context // of these streams
+	end        context.CancelFunc
 	reconnects atomic.Int64 // when connections were last made anew at once
 }
 

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -45,13 +46,22 @@ func (s *store) Losses(ctx context.Context, session string, report func()) error
 	key := s.notice(session)
 	put := func(ctx context.Context) error {
 		_, err := s.commit(ctx, []clientv3.Cmp{createdAt(key, absent)}, clientv3.OpPut(key, "", clientv3.WithLease(leaseOf(session))))
+		return outcome(err)
+	}
+	opened := func(ctx context.Context, _ int64) error {
+		err := put(ctx)
 		if err == nil {
 			report()
 		}
-		return outcome(err)
+		return err
 	}
-	opened := func(ctx context.Context, _ int64) error { return put(ctx) }
-	deleted := func(ctx context.Context, _ []*clientv3.Event) error { return put(ctx) }
+	deleted := func(ctx context.Context, _ []*clientv3.Event) error {
+		err := put(ctx)
+		if !errors.Is(err, kvqueue.ErrSessionOver) { // a server that is full deletes, and puts nothing
+			report()
+		}
+		return err
+	}
 	return s.follow(ctx, key, opened, deleted)
 }
 
