@@ -2,6 +2,7 @@ package consul
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -126,9 +127,10 @@ func (s *store) Losses(ctx context.Context, session string, report func()) error
 func (s *store) openNotice(ctx context.Context, session, key string) error {
 	q, cancel := s.after(ctx, 0)
 	defer cancel()
-	_, err := s.KeepAlive(q.Context(), session)
-	if err == nil {
-		_, err = s.commit(q.Context(), lockOp(key, session, []byte("open")))
+	_, err := s.commit(q.Context(), lockOp(key, session, []byte("open")))
+	var refused *rollback
+	if errors.As(err, &refused) && refused.sessionOver() {
+		return kvqueue.ErrSessionOver
 	}
 	return err
 }

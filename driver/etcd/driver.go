@@ -49,7 +49,6 @@ type Option func(*options)
 
 type options struct {
 	prefix  string
-	quiet   bool
 	logger  *slog.Logger
 	version string // of the protocol
 }
@@ -57,10 +56,6 @@ type options struct {
 // WithPrefix sets what all keys begin with. Drivers with different prefixes
 // share no locks. A slash at the end does not count; # is not accepted.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
-
-// WithoutLossWatch does without the watch that reports at once that a lock was broken.
-// Without it the next renewal finds out. The watch costs a key for each lease.
-func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
 
 // WithLogger sets the logger of the client that [Open] makes. Without it the client
 // logs nothing, since errors are returned. New refuses it, because the client that it
@@ -106,7 +101,7 @@ func newDriver(client *clientv3.Client, o options) *Driver {
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
 	s.several.Store(len(client.Endpoints()) > 1)
-	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{Store: s, Losses: !o.quiet, NearHead: nearHead})}
+	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{Store: s, LookFor: txnOps, NearHead: nearHead})}
 }
 
 func checkPrefix(prefix string) (string, error) {

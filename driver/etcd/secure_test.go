@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/driver/etcd"
 	"github.com/lockerproject/locker/internal/testbed"
 	"github.com/lockerproject/locker/internal/testbed/rights"
 )
@@ -122,7 +121,7 @@ func TestOneLoginForKeepAlives(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	d := newDriver(t, client, etcd.WithoutLossWatch())
+	d := newDriver(t, client)
 	h := acquire(t, d, request("held", "id", time.Minute))
 	before := logins.Load()
 	for range 10 {

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -263,44 +262,26 @@ func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error)
 	return kvqueue.Snapshot{Complete: uint64(resp.Header.Revision), Entries: entriesOf(entries, queue, resp.Kvs)}, nil
 }
 
-// manyTickets is the number above which it is cheaper to ask for all keys of a lease
-// than for some of them. A transaction has at most 128 parts.
-const manyTickets = 100
+// txnOps is how many reads go together: a transaction has at most 128 parts, unless the
+// server is configured otherwise.
+const txnOps = 100
 
-// Missing implements kvqueue.Store. The list of a lease's keys may come from a member
-// that was deposed and has not noticed. So the keys that it lacks are read again, by a
-// linearizable read.
-func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) ([]int, error) {
-	asked := make([]int, 0, len(ts))
-	there := make(map[string]bool)
-	if len(ts) > manyTickets {
-		resp, err := s.client.TimeToLive(clientv3.WithRequireLeader(ctx), leaseOf(session), clientv3.WithAttachedKeys())
-		if err != nil {
-			return nil, err
-		}
-		for _, key := range resp.Keys {
-			there[string(key)] = true // the ticket's: a key is used again only after its ticket's end
-		}
-	}
-	for i, t := range ts {
-		if !there[t.Key] {
-			asked = append(asked, i)
-		}
-	}
-	var missing []int
-	for some := range slices.Chunk(asked, manyTickets) {
+// Missing implements kvqueue.Store.
+func (s *store) Missing(ctx context.Context, _ string, ts []kvqueue.Ticket) (missing []int, err error) {
+	for first := 0; first < len(ts); first += txnOps {
+		some := ts[first:min(first+txnOps, len(ts))]
 		ops := make([]clientv3.Op, len(some))
-		for n, i := range some {
-			ops[n] = clientv3.OpGet(ts[i].Key, clientv3.WithKeysOnly())
+		for i, t := range some {
+			ops[i] = clientv3.OpGet(t.Key, clientv3.WithKeysOnly())
 		}
 		resp, err := s.commit(ctx, nil, ops...)
 		if err != nil {
 			return nil, err
 		}
-		for n, i := range some {
-			kvs := resp.Responses[n].GetResponseRange().Kvs
-			if len(kvs) == 0 || uint64(kvs[0].CreateRevision) != ts[i].Number {
-				missing = append(missing, i)
+		for i, t := range some {
+			kvs := resp.Responses[i].GetResponseRange().Kvs
+			if len(kvs) == 0 || uint64(kvs[0].CreateRevision) != t.Number {
+				missing = append(missing, first+i)
 			}
 		}
 	}

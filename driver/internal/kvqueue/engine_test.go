@@ -22,7 +22,7 @@ type bed struct {
 func inBubble(t *testing.T, f func(b *bed)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{T: t, store: newFake(), lost: make(map[string]error)}
-		b.e = New(Options{Store: b.store, Losses: true})
+		b.e = New(Options{Store: b.store})
 		b.e.NotifyLoss(func(h driver.Hold, cause error) { b.lost[h.ID] = cause })
 		f(b)
 		b.store.with(nil)
@@ -305,7 +305,7 @@ func TestUnansweredRelease(t *testing.T) {
 // A put that is answered after its session has ended leaves nothing.
 func TestSessionOverBeforeAnswer(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses = false // a loss watch would find out, too
+		b.store.unwatched = true // a loss watch would find out, too
 		b.store.with(func(what, _ string, done bool) error {
 			if what == "put" && done && b.store.count("end") == 0 {
 				if err := b.store.End(b.Context(), "s1"); err != nil {

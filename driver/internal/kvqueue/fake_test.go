@@ -18,19 +18,20 @@ var (
 
 // fake is a store in memory, whose requests a test can make fail.
 type fake struct {
-	mu       sync.Mutex
-	number   uint64
-	queues   map[string][]Ticket
-	sessions map[string]bool
-	ttls     map[string]time.Duration // of each session that was opened
-	kept     map[string]time.Time     // when each was last kept alive
-	opened   int
-	tombs    map[string]bool
-	blind    bool // puts do not read the queue
-	deaf     bool // watches never end
-	silent   bool // watches end without reporting what has gone
-	changed  chan struct{}
-	calls    map[string]int
+	mu        sync.Mutex
+	number    uint64
+	queues    map[string][]Ticket
+	sessions  map[string]bool
+	ttls      map[string]time.Duration // of each session that was opened
+	kept      map[string]time.Time     // when each was last kept alive
+	opened    int
+	tombs     map[string]bool
+	blind     bool // puts do not read the queue
+	deaf      bool // watches never end
+	unwatched bool // watches for losses report nothing
+	silent    bool // watches end without reporting what has gone
+	changed   chan struct{}
+	calls     map[string]int
 	// fault, if set, is called before and after each request. An error before the
 	// request prevents it, an error after it loses the answer.
 	fault func(what, name string, done bool) error
@@ -298,10 +299,13 @@ func (s *fake) Losses(ctx context.Context, session string, report func()) error 
 		s.mu.Lock()
 		changed, there := s.changed, s.sessions[session]
 		s.mu.Unlock()
-		if !there {
+		switch {
+		case s.unwatched:
+		case !there:
 			return ErrSessionOver
+		default:
+			report()
 		}
-		report()
 		select {
 		case <-changed:
 		case <-ctx.Done():

@@ -119,7 +119,7 @@ func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	most := e.opts.LookFor
-	if most == 0 || len(ts) <= most || e.losses.running[s] == nil {
+	if most == 0 || len(ts) <= most || !s.watched {
 		return ts
 	}
 	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })

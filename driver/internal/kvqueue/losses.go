@@ -26,7 +26,7 @@ func (t *ticket) needsLossWatch() bool { return t.state == held || t.state == wa
 
 // planLossWatch is called when a ticket waits or is granted. With mu held.
 func (e *Engine) planLossWatch(t *ticket) {
-	if e.opts.Losses && e.notifyLoss != nil && e.losses.running[t.session] == nil {
+	if e.notifyLoss != nil && e.losses.running[t.session] == nil {
 		e.reviewAfter(lossDelay)
 	}
 }
@@ -83,10 +83,13 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 	for pause := newBackoff(); ; {
 		begun := time.Now()
 		err := e.store.Losses(ctx, s.id, func() { e.check(ctx, s) })
-		if errors.Is(err, ErrSessionOver) {
-			e.mu.Lock()
+		over := errors.Is(err, ErrSessionOver)
+		e.mu.Lock()
+		if s.watched = false; over {
 			e.sessionOver(s)
-			e.unlock()
+		}
+		e.unlock()
+		if over {
 			return
 		}
 		if time.Since(begun) > requestBound {
@@ -106,6 +109,7 @@ func (e *Engine) check(ctx context.Context, s *session) {
 	defer cancel()
 	var ts []*ticket
 	e.mu.Lock()
+	s.watched = false
 	for _, t := range e.tickets {
 		if t.session == s && t.moving == nil && t.needsLossWatch() {
 			ts = append(ts, t)
@@ -118,6 +122,7 @@ func (e *Engine) check(ctx context.Context, s *session) {
 	}
 	e.mu.Lock()
 	defer e.unlock()
+	s.watched = true
 	for _, t := range missing {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
 		if w := t.queue.watcher; w != nil {

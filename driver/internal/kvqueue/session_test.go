@@ -33,7 +33,7 @@ func (s *fake) restore(name string, number uint64) {
 // ticket gets another session.
 func TestSessionOver(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses, b.e.opts.Recheck = false, time.Hour // they would find out, too
+		b.store.unwatched, b.e.opts.Recheck = true, time.Hour // they would find out, too
 		b.get(b.another(), request("a", "0"))
 		h := b.get(b.e, request("b", "1"))
 		w := b.wait(b.e, request("a", "2"))
@@ -407,7 +407,7 @@ func TestGrantIsEnsuredAgain(t *testing.T) {
 	for _, what := range []string{"keep", "missing"} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.e.opts.Losses, b.e.opts.Confirm, b.e.opts.LocalWait = false, true, time.Hour
+				b.store.unwatched, b.e.opts.Confirm, b.e.opts.LocalWait = true, true, time.Hour
 				h := b.get(b.e, request("a", "0"))
 				r := request("a", "w")
 				r.Renewed = false

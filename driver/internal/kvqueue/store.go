@@ -216,8 +216,6 @@ type Record struct {
 // Options are what differs between stores.
 type Options struct {
 	Store Store
-	// Losses has the engine call Store.Losses.
-	Losses bool
 	// LookFor is for how many tickets of a session that is watched for losses a renewal
 	// looks, at most; the next renewals look for the others. 0 means all.
 	LookFor int
