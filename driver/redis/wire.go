@@ -29,11 +29,8 @@ func millis(d time.Duration) int64 {
 	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
 }
 
-// mark is the value of the main key while shared tickets hold.
-const mark = "locker *"
-
 // form is what queue.lua keeps of a ticket: "since channel limit ownerlength blob".
-var form redisqueue.Form
+var form = redisqueue.Form{Word: "locker"}
 
 // call makes a call of a script on keys of a name.
 func (d *Driver) call(s *redisqueue.Script, keys []string, args ...any) *redisqueue.Call {

@@ -27,7 +27,7 @@ func FuzzAnswer(f *testing.F) {
 // FuzzHolder: whatever the main key's value, somebody holds, and Inspect shows who.
 func FuzzHolder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
-		if h := parseHolder(value); !h.Held || h.Shared {
+		if h := form.Holder(value); !h.Held || h.Shared {
 			t.Errorf("%q is held by %+v", value, h)
 		}
 	})

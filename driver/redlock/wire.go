@@ -45,12 +45,9 @@ func (d *Driver) millis(ttl time.Duration) int64 {
 	return int64(min(ms, float64(math.MaxInt64/1e6))) + 2
 }
 
-// mark is the value of the main key while shared tickets hold.
-const mark = "redlock *"
-
 // form is what redlock_queue.lua keeps of a ticket: "round since channel limit
 // ownerlength blob".
-var form = redisqueue.Form{Head: 1}
+var form = redisqueue.Form{Word: "redlock", Head: 1}
 
 // What a ticket's process asks a node for, and where its number comes from.
 const (

@@ -15,9 +15,9 @@ import (
 // Foreign is the owner of a lock that another client of Redis holds.
 const Foreign = "(another client of Redis)"
 
-// ForeignHolder is the ticket of another client of Redis. Its token is the fingerprint of the
+// foreignHolder is the ticket of another client of Redis. Its token is the fingerprint of the
 // value that it has set, as break.lua computes it, so that only what was shown is broken.
-func ForeignHolder(value string) driver.Ticket {
+func foreignHolder(value string) driver.Ticket {
 	sum := sha1.Sum([]byte(value)) //nolint:gosec // it need not be secret
 	return driver.Ticket{ID: value, Token: uint64(binary.BigEndian.Uint32(sum[:])) + 1, Owner: Foreign, Held: true}
 }
@@ -37,7 +37,8 @@ func Kind(shared bool) string {
 // A Form says which fields the records of a driver have besides "since channel limit
 // ownerlength blob", where blob is the owner and the note. Only blob may be empty.
 type Form struct {
-	Head int // fields before since
+	Word string // begins the value of a main key
+	Head int    // fields before since
 }
 
 // Record is the record of a ticket as the scripts are given it, without the fields before
