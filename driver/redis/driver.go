@@ -227,7 +227,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 		return err
 	}
 	main := d.keys.Main("ping-" + rand.Text())
-	c := d.call(redisqueue.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
+	c := d.keys.Call(redisqueue.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
 	c.Durable = d.durable
 	if _, err := d.do(ctx, c); err != nil {
 		return err

@@ -23,7 +23,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err
 	}
-	v, err := d.do(ctx, d.call(redisqueue.Inspect, d.keys.All(d.keys.Main(name))))
+	v, err := d.do(ctx, d.keys.Call(redisqueue.Inspect, d.keys.All(d.keys.Main(name))))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err
 	}
-	c := d.call(redisqueue.Break, d.keys.All(d.keys.Main(name)), nil, name)
+	c := d.keys.Call(redisqueue.Break, d.keys.All(d.keys.Main(name)), nil, name)
 	c.SetArg(0, c.Ticket(strconv.FormatUint(token, 10), false)) // which counts how often it is sent
 	c.Patient = true
 	v, err := d.do(ctx, c)

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // FuzzAnswer reads what a node may answer.
@@ -55,7 +56,7 @@ func FuzzNotice(f *testing.F) {
 		d.mu.Lock()
 		d.held["id"] = k
 		d.mu.Unlock()
-		if text == "" || text[0] != noticeReady { // which repairs the lock on the node
+		if text == "" || text[0] != redisqueue.NoticeGrant { // which repairs the lock on the node
 			d.notified(1, text)
 			d.notified(1, "l"+text)
 		}

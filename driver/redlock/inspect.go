@@ -25,7 +25,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	}
 	r := newRound(d, d.parseQueue)
 	keys := []string{d.keys.Main(name)}
-	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.call(redisqueue.RedlockInspect, keys) })
+	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockInspect, keys) })
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		return err
 	}
 	keys, number := []string{d.keys.Main(name)}, strconv.FormatUint(token, 10)
-	return d.vote(ctx, "break", nil, func(*node) *redisqueue.Call { return d.call(redisqueue.RedlockBreak, keys, number, name) })
+	return d.vote(ctx, "break", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockBreak, keys, number, name) })
 }
 
 // ServerVersion implements driver.ServerVersioner: the versions of the nodes that

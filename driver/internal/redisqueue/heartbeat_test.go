@@ -137,7 +137,7 @@ func TestHeartbeatsLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newNodes(1)
 		defer f.h.Close()
-		f.h.Enter("a", "x1", time.Minute, time.Now(), Sight{Outlook: Outlook{After: 300 * ms, Poll: true}})
+		f.h.Enter("a", "x1", time.Minute, time.Now(), Outlook{After: 300 * ms, Poll: true})
 		f.wait(900 * ms)
 		if got := f.since(0); !slices.Equal(got, []time.Duration{301 * ms}) {
 			t.Errorf("heartbeats at %v, want one when the lease ends", got)
