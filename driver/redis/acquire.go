@@ -240,7 +240,7 @@ func (d *Driver) keepAlive(_ int, name string, tickets []string, answer func(any
 		defer cancel()
 		begun := time.Now()
 		v, err := d.do(ctx, d.keys.HeartbeatCall(redisqueue.KeepAlive, d.keys.All(d.keys.Main(name)), d.channel, tickets))
-		if redisqueue.Deaf(v) {
+		if redisqueue.Unsubscribed(v) {
 			d.listener.Renew(begun)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {

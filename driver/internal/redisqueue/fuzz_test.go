@@ -91,7 +91,7 @@ func FuzzHeartbeat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, n uint8, after, flags, state, more int64, text string) {
 		answers := []any{[]any{after, flags, state, more}[:n%5], text, []any{text, flags, state}, nil, after}
 		for _, v := range answers {
-			Deaf(v)
+			Unsubscribed(v)
 			states := 0
 			h := Heartbeats{
 				Nodes: 1, Quorum: 1, State: func(int, string, int64, bool) { states++ },

@@ -16,7 +16,7 @@ const (
 	retryAfter = 200 * time.Millisecond // until a node that has failed is asked again
 	pollFirst  = 5 * time.Millisecond   // while another library holds, for the process of the first waiter
 	pollMost   = 200 * time.Millisecond
-	pollDeaf   = 50 * time.Millisecond // while no notification can come
+	pollAlways = 50 * time.Millisecond // while no notification can come
 	sampleSize = 16                    // tickets that a heartbeat asks for
 )
 
@@ -39,8 +39,8 @@ type Heartbeats struct {
 	// have left the queue before, because too few nodes have had a heartbeat from this
 	// process for too long.
 	State func(node int, ticket string, state int64, lapsed bool)
-	// Deaf, if set, reports whether no notification can come: then heartbeats poll.
-	Deaf func() bool
+	// Unnotified, if set, reports whether no notification can come: then heartbeats poll.
+	Unnotified func() bool
 
 	mu     sync.Mutex
 	closed bool
@@ -194,9 +194,9 @@ func (p *nodeState) take(o Outlook) {
 // plan schedules the next heartbeat by what the nodes have answered. With mu held.
 func (h *Heartbeats) plan(w *waiting) {
 	h.at(w, w.last.Add(w.every))
-	if h.Deaf != nil && h.Deaf() && !w.nodes[0].asked { // else the answer plans again
+	if h.Unnotified != nil && h.Unnotified() && !w.nodes[0].asked { // else the answer plans again
 		w.askAll()
-		h.at(w, w.last.Add(pollDeaf))
+		h.at(w, w.last.Add(pollAlways))
 	}
 	var moves []time.Time
 	for i := range w.nodes {

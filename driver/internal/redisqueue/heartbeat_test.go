@@ -207,7 +207,7 @@ func TestHeartbeatsDeafAndFar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newNodes(1)
 		defer f.h.Close()
-		f.h.Deaf = func() bool { return true }
+		f.h.Unnotified = func() bool { return true }
 		ask := f.h.Ask
 		f.h.Ask = func(node int, name string, tickets []string, answer func(any, error)) {
 			time.AfterFunc(80*ms, func() { ask(node, name, tickets, answer) })

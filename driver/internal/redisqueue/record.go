@@ -88,9 +88,9 @@ func ParseOutlook(after, flags int64) Outlook {
 	return Outlook{time.Duration(after) * time.Millisecond, flags&1 != 0, flags&2 != 0}
 }
 
-// Deaf reports whether the answer to a heartbeat says that this process has no subscription
+// Unsubscribed reports whether the answer to a heartbeat says that this process has no subscription
 // to the server that has answered.
-func Deaf(heartbeat any) bool {
+func Unsubscribed(heartbeat any) bool {
 	list, _ := heartbeat.([]any)
 	if len(list) < 2 {
 		return false
