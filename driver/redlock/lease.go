@@ -163,18 +163,13 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
 	d.mu.Lock()
 	if t := d.held[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
-		t.until = minTime(t.until, time.Now().Add(left))
+		if until := time.Now().Add(left); until.Before(t.until) {
+			t.until = until
+		}
 	}
 	d.mu.Unlock()
 	keys, ms := []string{d.keys.Main(h.Name)}, d.millis(left)
 	return d.vote(ctx, "shorten", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockShorten, keys, h.ID, ms) })
-}
-
-func minTime(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // extend notes the end of a lease that a majority has renewed.
