@@ -1,6 +1,9 @@
 package redisqueue
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Life holds a driver's background tasks, and its end. The zero value is not usable; see
 // NewLife.
@@ -50,3 +53,18 @@ func (l *Life) Closed() bool {
 
 // Wait waits for what Go has started.
 func (l *Life) Wait() { l.work.Wait() }
+
+// Within runs f, and returns when f has returned or the bound has passed.
+func Within(bound time.Duration, f func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f()
+	}()
+	t := time.NewTimer(bound)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C:
+	}
+}
