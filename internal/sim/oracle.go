@@ -36,6 +36,7 @@ type call struct {
 	t     *thread
 	s     *step
 	ctx   context.Context
+	leave context.CancelCauseFunc
 	begun time.Time
 	over  time.Time // when its ctx ended; guarded by oracle.mu
 	ended time.Time // when it returned, or was granted

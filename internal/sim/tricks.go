@@ -14,31 +14,41 @@ import (
 //	mute   each write has an even chance to be done, and its answer to be lost
 //	blur   each answer to a reading has an even chance to be late, behind what happens meanwhile
 //
-// A fault of any kind may wait for its process's next write or reading (faultPlan.on), and
-// begin when that is sent or, with served, when the server has done it.
+// A fault of any kind may wait for one of the next writes or readings of a process
+// (faultPlan.on), and begin when that is sent or, with served, when the server has done it.
+// What a program may do at any time is done at such moments, too:
+//
+//	leave  the contexts of a process's calls end
+//	quit   the process closes its Client
 var tricks = []string{"lag", "mute", "blur"}
 
 // tricks draws faults for a plan that has some already. What it draws comes from a stream of
 // its own: the rest of the plan is the same with it and without.
 func (p *plan) tricks() {
 	s := newStream(p.seed, "tricks")
-	if len(p.faults) == 0 || s.one(2) {
-		return
-	}
-	kinds := append([]string{"cut", "reset", "suspend", "pause", "crash", "die"}, tricks...)
+	kinds := append([]string{"cut", "reset", "suspend", "pause", "crash", "full", "die", "quit", "leave", "leave"}, tricks...)
 	kinds = append(kinds, tricks...)
-	if p.world == "consul" || p.world == "etcd" {
+	switch p.world {
+	case "consul", "etcd":
 		kinds = append(kinds, "stale", "stale", "stale", "stale")
+	case "redis":
+		kinds = append(kinds, "failover", "failover")
 	}
-	for range 1 + s.n(3) {
-		f := faultPlan{at: s.upTo(20 * time.Second), lasts: s.between(10*time.Millisecond, 20*time.Second), kind: pick(s, kinds...)}
+	kinds = some(s, 1+s.n(3), kinds)
+	for range 1 + s.n(4) {
+		f := faultPlan{at: s.upTo(pick(s, time.Second, 20*time.Second)), lasts: s.between(10*time.Millisecond, 20*time.Second), kind: pick(s, kinds...)}
 		f.server, f.process = s.n(2), pick(s, p.processes...).name
-		f.on, f.served = pick(s, "", "write", "write", "read"), s.one(2)
+		f.on, f.by, f.skip, f.served = pick(s, "", "write", "write", "write", "read"), f.process, max(0, s.n(9)-3), s.one(2)
+		if s.one(3) {
+			f.by = pick(s, p.processes...).name
+		}
 		switch f.kind {
-		case "pause", "crash":
+		case "pause", "crash", "full", "failover":
 			f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
 		case "lag", "mute", "blur":
 			f.whole = s.one(3)
+		case "leave", "quit":
+			f.harmless = true
 		}
 		p.faults = append(p.faults, f)
 	}
@@ -59,6 +69,7 @@ type trap struct {
 	process string
 	write   bool
 	served  bool
+	skip    int // how many messages pass first; guarded by world.mu
 	begin   func()
 	sprung  chan struct{}
 }
@@ -67,7 +78,7 @@ type trap struct {
 // happens. It reports false if no such message has come for a while.
 func (w *world) arm(f faultPlan, begin func()) bool {
 	const most = 2 * time.Minute
-	t := &trap{process: f.process, write: f.on == "write", served: f.served, begin: begin, sprung: make(chan struct{})}
+	t := &trap{process: f.by, write: f.on == "write", served: f.served, skip: f.skip, begin: begin, sprung: make(chan struct{})}
 	w.mu.Lock()
 	w.traps = append(w.traps, t)
 	w.mu.Unlock()
@@ -98,7 +109,11 @@ func (p *path) passes(what string, served bool) {
 	w.mu.Lock()
 	var all []*trap
 	for _, t := range w.traps {
-		if t.process == p.process && t.served == served && t.write == writes(what) {
+		switch {
+		case t.process != p.process || t.served != served || t.write != writes(what):
+		case t.skip > 0:
+			t.skip--
+		default:
 			all = append(all, t)
 		}
 	}
@@ -114,12 +129,14 @@ func (p *path) passes(what string, served bool) {
 // writes reports whether a request may change what the server has.
 func writes(what string) bool {
 	switch verb, _, _ := strings.Cut(what, " "); verb {
-	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version":
+	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version", "range", "ttl":
 		return false
+	case "txn": // of etcd
+		return strings.Contains(what, " put:") || strings.Contains(what, " delete:")
 	case "PUT":
 		return !strings.Contains(what, "/v1/txn") || !readsOnly([]byte(what))
 	}
-	return true
+	return !strings.HasPrefix(what, "*") || strings.Contains(what, "EVAL") // of Redis
 }
 
 // plays reports whether a trick is played on a message now.
@@ -169,8 +186,8 @@ func (r *runner) trick(f faultPlan, until time.Time) {
 	}
 }
 
-// dies kills the present life of a process.
-func (r *runner) dies(name string) {
+// ends ends the present life of a process, or its calls.
+func (r *runner) ends(name, how string) {
 	r.mu.Lock()
 	var last *process
 	for _, p := range r.processes {
@@ -179,8 +196,14 @@ func (r *runner) dies(name string) {
 		}
 	}
 	r.mu.Unlock()
-	if last != nil && !last.isDead() && !last.isClosing() {
+	switch {
+	case last == nil || last.isDead() || last.isClosing():
+	case how == "die":
 		last.kill()
+	case how == "quit":
+		last.quit()
+	default:
+		last.leave()
 	}
 }
 
@@ -190,7 +213,7 @@ func (f faultPlan) when() string {
 	case f.on == "":
 		return ""
 	case f.served:
-		return fmt.Sprintf(", when a %s of %s has been done", f.on, f.process)
+		return fmt.Sprintf(", when a %s of %s has been done, after %d more", f.on, f.by, f.skip)
 	}
-	return fmt.Sprintf(", when %s sends a %s", f.process, f.on)
+	return fmt.Sprintf(", when %s sends a %s, after %d more", f.by, f.on, f.skip)
 }

@@ -20,6 +20,8 @@ type world struct {
 	drift   float64       // by which part a server's clock runs faster than those of the processes
 	late    time.Duration // by how much a grant may come after it was possible, in a healthy world
 
+	checked chan struct{} // closed when all names were had, after the last fault
+
 	mu     sync.Mutex
 	used   map[int64]bool // instants at which something wakes
 	log    []entry
