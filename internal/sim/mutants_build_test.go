@@ -115,7 +115,7 @@ func copies(t *testing.T, text string, all []mutant, in []int) (changed string, 
 		}
 		var here []int
 		for _, n := range in {
-			if at := strings.Index(text, all[n-1].old); at > offset(f.Body.Lbrace) && at+len(all[n-1].old) < offset(f.Body.Rbrace) {
+			if at := strings.Index(text, all[n-1].old); at > offset(f.Body.Lbrace) && at+len(all[n-1].old) <= offset(f.Body.Rbrace) {
 				here = append(here, n)
 			}
 		}
