@@ -117,7 +117,8 @@ var mutants = []mutant{
 	},
 }
 
-// concern are the worlds in which a fault can be seen, by the beginning of its file's name.
+// concern are the worlds in which a fault can be seen, by the beginning of its file's name:
+// the first that fits.
 var concern = []struct{ files, worlds string }{
 	{"driver/memory/", "memory,bank"},
 	{"driver/memcached/", "memcached"},
@@ -127,9 +128,12 @@ var concern = []struct{ files, worlds string }{
 	{"driver/etcd/", "etcd"},
 	{"driver/redis/", "redis"},
 	{"driver/redlock/", "redlock"},
+	{"driver/internal/redisqueue/lua/redlock_", "redlock"},
+	{"driver/internal/redisqueue/lua/", "redis"},
 	{"driver/internal/redisqueue/", "redis,redlock"},
 	{"driver/internal/kvqueue/", "consul,etcd"},
-	{"compose/", "all,fallback"},
+	{"compose/fallback", "fallback"},
+	{"compose/", "all"},
 }
 
 // worlds returns the worlds in which the mutant is looked for; "": in all.

@@ -131,6 +131,7 @@ func (p *processPlan) kept() string { return "kept-" + p.name }
 
 // keep holds a lock that nobody else wants, for as long as the process stays.
 func (p *process) keep() {
+	defer p.recovers("keep")
 	k, err := p.client.Acquire(p.ctx, p.plan.kept(), locker.WithTTL(2*time.Second), locker.WithWait(time.Second))
 	p.stay()
 	if err == nil {
