@@ -303,7 +303,7 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 			waited = true
 			c.s.w.sleep(time.Until(m.silence()) + rnd.upTo(20*time.Millisecond))
 		}
-		if waited && rnd.one(2) {
+		if waited && rnd.one(2) || writes(what) && m.p.has("lose") {
 			c.s.w.message("%s: %s of %s is lost", c.s.name, what, m)
 			return
 		}

@@ -187,3 +187,33 @@ func versions(text string, f *ast.FuncDecl, offset func(token.Pos) int, all []mu
 	}
 	return b.String()
 }
+
+// A function calls the copy of the mutant that is on, whatever its signature is.
+func TestCopies(t *testing.T) {
+	const text = `package p
+
+import "fmt"
+
+func (s *T[K]) f(a, b int, rest ...string) (n int, err error) {
+	return a + b, nil
+}
+
+func g[K any, V comparable](K, V) { fmt.Println() }
+`
+	all := []mutant{{name: "of f", old: "a + b", new: "a - b"}, {name: "of g", old: "fmt.Println()", new: "panic(1)"}}
+	changed, which := copies(t, text, all, []int{1, 2})
+	if _, err := parser.ParseFile(token.NewFileSet(), "", changed, 0); err != nil || !slices.Equal(which, []int{1, 2}) {
+		t.Errorf("mutants %v, %v:\n%s", which, err, changed)
+	}
+	for _, want := range []string{
+		"return mutantSelf.fMutant1(mutantArg0, mutantArg1, mutantArg2...)\n\tdefault:\n\t\treturn mutantSelf.fMutant0(",
+		"func (s *T[K]) fMutant0(a, b int, rest ...string) (n int, err error) {\n\treturn a + b, nil",
+		"func (s *T[K]) fMutant1(a, b int, rest ...string) (n int, err error) {\n\treturn a - b, nil",
+		"gMutant2[K, V](mutantArg0, mutantArg1)",
+		"func gMutant2[K any, V comparable](K, V) { panic(1) }",
+	} {
+		if !strings.Contains(changed, want) {
+			t.Errorf("%q is not in:\n%s", want, changed)
+		}
+	}
+}

@@ -119,7 +119,7 @@ func draw(seed uint64, world string) *plan {
 	}
 	g := newGrammar(s, seed, p.world)
 	calm := p.world == "memory" || s.one(4)
-	for i := range pick(s, 1, 2, 2, 3, 3, 4) {
+	for i := range pick(s, 1, 2, 2, 3, 4) {
 		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), calm))
 	}
 	plain := s.n(3) // only faults without tricks, or only tricks, or both
@@ -145,6 +145,7 @@ type grammar struct {
 	seed   uint64
 	names  []string
 	limits []int           // of each name, when it is a semaphore
+	steps  int             // of a goroutine, at the most
 	short  bool            // leases are over soon
 	start  time.Duration   // within which the processes start
 	holds  time.Duration   // for which locks are held at the most, mostly
@@ -164,6 +165,7 @@ func newGrammar(s *stream, seed uint64, world string) *grammar {
 	}
 	g.start = pick(s, time.Millisecond, 100*time.Millisecond, 5*time.Second)
 	g.holds = pick(s, 10*time.Millisecond, 300*time.Millisecond, 3*time.Second, 20*time.Second)
+	g.steps = pick(s, 2, 3, 5)
 	g.short = s.one(6)
 	g.minority = world == "redlock" && s.one(2)
 	return g
@@ -184,9 +186,9 @@ func (g *grammar) process(name string, calm bool) *processPlan {
 	if g.feature("cron", 2) {
 		p.lives, p.pause = 2+g.n(6), g.between(time.Millisecond, 5*time.Second)
 	}
-	for range 1 + g.n(3) {
+	for range pick(g.stream, 1, 1, 2) {
 		var steps []step
-		for range 1 + g.n(6) {
+		for range 1 + g.n(g.steps) {
 			steps = append(steps, g.step(0))
 		}
 		p.threads = append(p.threads, steps)

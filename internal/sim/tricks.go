@@ -13,6 +13,7 @@ import (
 //	lag    each write has an even chance to arrive late, behind what is sent after it
 //	mute   each write has an even chance to be done, and its answer to be lost
 //	blur   each answer to a reading has an even chance to be late, behind what happens meanwhile
+//	lose   no write arrives, and each reading does
 //
 // A fault of any kind may wait for one of the next writes or readings of a process
 // (faultPlan.on), and begin when that is sent or, with served, when the server has done it.
@@ -20,7 +21,7 @@ import (
 //
 //	leave  the contexts of a process's calls end
 //	quit   the process closes its Client
-var tricks = []string{"lag", "mute", "blur"}
+var tricks = []string{"lag", "mute", "blur", "lose"}
 
 // tricks draws faults for a plan that has some already. What it draws comes from a stream of
 // its own: the rest of the plan is the same with it and without.
@@ -45,7 +46,7 @@ func (p *plan) tricks() {
 		switch f.kind {
 		case "pause", "crash", "full", "failover":
 			f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
-		case "lag", "mute", "blur":
+		case "lag", "mute", "blur", "lose":
 			f.whole = s.one(3)
 		case "leave", "quit":
 			f.harmless = true
@@ -77,7 +78,7 @@ type trap struct {
 // arm waits until the fault's message comes, and begins the fault then, before anything else
 // happens. It reports false if no such message has come for a while.
 func (w *world) arm(f faultPlan, begin func()) bool {
-	const most = 2 * time.Minute
+	const most = 30 * time.Second
 	t := &trap{process: f.by, write: f.on == "write", served: f.served, skip: f.skip, begin: begin, sprung: make(chan struct{})}
 	w.mu.Lock()
 	w.traps = append(w.traps, t)
@@ -140,11 +141,13 @@ func writes(what string) bool {
 }
 
 // plays reports whether a trick is played on a message now.
-func (p *path) plays(trick string, rnd *stream) bool {
+func (p *path) plays(trick string, rnd *stream) bool { return p.has(trick) && rnd.one(2) }
+
+// has reports whether a trick is played now.
+func (p *path) has(trick string) bool {
 	p.mu.Lock()
-	until := p.tricked[trick]
-	p.mu.Unlock()
-	return until.After(time.Now()) && rnd.one(2)
+	defer p.mu.Unlock()
+	return p.tricked[trick].After(time.Now())
 }
 
 // mostLag is how late a write may be.
