@@ -43,7 +43,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		ttl: c.s.ttl, fixed: c.s.fixed, minHold: c.s.minHold, handles: []<-chan struct{}{k.Done()},
 	}
 	p.hold = h
-	if p.queued.IsZero() {
+	if h.waited = !p.queued.IsZero() && !p.reentered; p.queued.IsZero() {
 		h.asked = c.begun
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked

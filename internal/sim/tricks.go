@@ -48,6 +48,8 @@ func (p *plan) tricks() {
 			f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
 		case "lag", "mute", "blur", "lose":
 			f.whole = s.one(3)
+		case "stale": // a query that waits is answered at its end
+			f.lasts = s.between(time.Second, 20*time.Second)
 		case "leave", "quit":
 			f.harmless = true
 		}
