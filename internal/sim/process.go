@@ -51,7 +51,7 @@ func newProcess(w *world, o *oracle, plan *processPlan, life int) (*process, err
 		opts = append(opts, locker.WithObserver(func(context.Context, locker.Event) { w.sleep(p.rnd.between(time.Millisecond, 20*time.Second)) }))
 	case "panics":
 		opts = append(opts, locker.WithObserver(func(_ context.Context, e locker.Event) {
-			if (e.Kind == locker.EventAcquired || e.Kind == locker.EventFailed) && p.rnd.one(3) {
+			if (e.Kind == locker.EventAcquired || e.Kind == locker.EventFailed || e.Kind == locker.EventWaiting) && p.rnd.one(3) {
 				panic(errObserver)
 			}
 		}))

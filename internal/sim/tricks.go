@@ -36,6 +36,7 @@ func (p *plan) tricks() {
 		kinds = append(kinds, "failover", "failover")
 	}
 	kinds = some(s, 1+s.n(3), kinds)
+	minority := p.world == "redlock" && len(p.faults) == 0 && s.one(2)
 	for range 1 + s.n(4) {
 		f := faultPlan{at: s.upTo(pick(s, time.Second, 20*time.Second)), lasts: s.between(10*time.Millisecond, 20*time.Second), kind: pick(s, kinds...)}
 		f.server, f.process = s.n(2), pick(s, p.processes...).name
@@ -53,9 +54,21 @@ func (p *plan) tricks() {
 		case "leave", "quit":
 			f.harmless = true
 		}
+		if minority && f.kind != "die" {
+			f.ofMinority(s)
+		}
 		p.faults = append(p.faults, f)
 	}
 	p.holdLonger(s)
+}
+
+// ofMinority has a fault concern a minority of Redlock's nodes, which nobody may notice.
+func (f *faultPlan) ofMinority(s *stream) {
+	if f.kind == "suspend" {
+		f.kind = "cut"
+	}
+	f.server, f.harmless = s.n(redlockNodes/2), true
+	f.only = !f.whole
 }
 
 // holdLonger has some locks held for minutes.
@@ -175,6 +188,9 @@ func (p *path) lag(rnd *stream) time.Duration {
 // trick plays a trick on the messages of a process, or of all, until then.
 func (r *runner) trick(f faultPlan, until time.Time) {
 	play := func(p *path) {
+		if (f.only || f.harmless) && p.s != r.w.servers[f.server] {
+			return
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.tricked == nil {
