@@ -175,7 +175,7 @@ func (o *oracle) goneAfter(c *call, err error) time.Time {
 	if end := c.ended.Add(c.s.minHold); c.s.minHold > 0 && end.After(gone) {
 		gone = end.Add(time.Second)
 	}
-	if err != nil {
+	if now := time.Now(); err != nil || c.s.verb == "do" && o.w.disturbed(c.p.name, now, now) { // Do does not wait long for the store's answer
 		gone = gone.Add(o.slack(c))
 	}
 	return gone
