@@ -43,7 +43,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a ticket whose write was not answered is taken for none", file: "driver/internal/casqueue/acquire.go",
-			old: "none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0", new: "none = true",
+			old: "none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0", new: "none = f != nil",
 		},
 		mutant{
 			name: "casqueue: who asks again is told that there is no ticket", file: "driver/internal/casqueue/acquire.go",
@@ -55,7 +55,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: the store forgets a queue before its holders are dead", file: "driver/internal/casqueue/document.go",
-			old: "longest = max(longest, patience(q.Tickets[i].life()))", new: "longest = max(longest, 0)",
+			old: "longest = max(longest, patience(q.Tickets[i].life()))", new: "longest = max(longest, 0*patience(q.Tickets[i].life()))",
 		},
 		mutant{
 			name: "casqueue: a ticket and its heartbeat are silent at different times", file: "driver/internal/casqueue/observe.go",
@@ -63,7 +63,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a heartbeat that is answered too late renews", file: "driver/internal/casqueue/attend.go",
-			old: "if !t.fixed && !t.lapsed(now) && sent.After(t.alive) {", new: "if !t.fixed && sent.After(t.alive) {",
+			old: "if !t.fixed && !t.lapsed(now) && sent.After(t.alive) {", new: "if !t.fixed && !now.IsZero() && sent.After(t.alive) {",
 		},
 		mutant{
 			name: "casqueue: what was seen of a record is said of another one", file: "driver/internal/casqueue/document.go",

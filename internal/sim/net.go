@@ -185,7 +185,7 @@ func (p *path) arrives(what string, rnd *stream) (at time.Time, vanishes bool) {
 	if writes(what) && p.plays("lag", rnd) {
 		at = at.Add(p.lag(rnd))
 	}
-	return at, held && rnd.one(2)
+	return at, held && rnd.one(2) || writes(what) && p.has("lose")
 }
 
 // returns draws when the answer to a request arrives that is sent now, or that it is lost.
@@ -365,6 +365,9 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 			lag = min(lag, most)
 		}
 		c.p.w.at(time.Now().Add(lag), func() { c.arrive(packet, true) })
+		return
+	case writes(string(packet[0])) && c.p.has("lose"):
+		c.fail(errReset)
 		return
 	case dropped && !lags, failed && c.brief && time.Since(ended) > most:
 		return
