@@ -216,7 +216,9 @@ func TestModelOfPostgres(t *testing.T) {
 	pg := newPgReal(t)
 	model := newDatabase(&server{w: &world{begun: time.Now()}, name: "postgres"})
 	model.rate, model.ahead = 1, 0
-	rnd := newStream(uint64(time.Now().UnixNano()), "calls")
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := newStream(seed, "calls")
 	ours, theirs := make(map[int64]string), make(map[int64]string)
 	begun := time.Now()
 	for i := 0; i < 3000 && time.Since(begun) < 5*time.Minute; i++ {
