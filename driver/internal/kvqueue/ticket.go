@@ -101,8 +101,8 @@ func (e *Engine) find(h driver.Hold) *ticket {
 	return t
 }
 
-// putEnded ends the put of a ticket. With mu held.
-func (t *ticket) putEnded(s state) {
+// settle ends the put of a ticket. With mu held.
+func (t *ticket) settle(s state) {
 	t.state, t.stop = s, nil
 	if t.settled != nil {
 		close(t.settled)
@@ -149,7 +149,7 @@ func (e *Engine) wait(t *ticket) {
 		e.spawn(q.watcher.run)
 	}
 	q.watcher.idle.Stop()
-	e.planLossWatch(t)
+	e.carries(t)
 }
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
@@ -175,7 +175,7 @@ func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
 	t.state, t.since = held, time.Now()
-	e.planLossWatch(t)
+	e.carries(t)
 }
 
 // forget forgets a ticket that is not in the store, and never will be. With mu
@@ -185,7 +185,7 @@ func (e *Engine) forget(t *ticket) {
 		return
 	}
 	e.unwait(t)
-	t.putEnded(gone)
+	t.settle(gone)
 	e.detach(t.session)
 	if t.moving != nil {
 		e.detach(t.moving)
@@ -235,11 +235,11 @@ func (q *queue) removed(g Gone) {
 	}
 }
 
-// grantReady grants what can be granted after this driver has learned that an entry has gone.
+// settle grants what can be granted after this driver has learned that an entry has gone.
 // With mu held.
-func (q *queue) grantReady() {
+func (q *queue) settle() {
 	if q.watcher != nil {
-		q.watcher.grantReady(false)
+		q.watcher.settle(false)
 	}
 }
 

@@ -133,7 +133,7 @@ func (w *watcher) next() (task, Entry) {
 	if w.stale || first.Number > w.view.complete {
 		return reading, Entry{}
 	}
-	ahead, anyOf := w.view.blockers(first.Entry, len(q.waiters) > 1)
+	ahead, some := w.view.blockers(first.Entry, len(q.waiters) > 1)
 	if len(ahead) == 0 {
 		return reading, Entry{} // the waiter's own entry has gone
 	}
@@ -141,10 +141,7 @@ func (w *watcher) next() (task, Entry) {
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
 		return resting, last
 	}
-	if anyOf || len(ahead) <= q.e.opts.NearHead {
-		return watching, Entry{}
-	}
-	return watching, last
+	return watching, q.e.store.Aim(ahead, some)
 }
 
 // reconsider is called when something that next depends on may have changed. With mu held.
@@ -216,7 +213,7 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	if aimed && !w.view.has(w.aim) && len(w.q.waiters) > 0 {
 		w.stale = true // others ahead may have gone, too, or the waiter's own entry, by hand
 	} else {
-		w.grantReady(true)
+		w.settle(true)
 	}
 	for {
 		if do, _ := w.next(); do != reading || ctx.Err() != nil {
@@ -258,7 +255,7 @@ func (w *watcher) read(ctx context.Context) error {
 		begun = time.Time{}
 	}
 	w.learn(s, begun)
-	w.grantReady(true)
+	w.settle(true)
 	return nil
 }
 
@@ -286,12 +283,12 @@ func (w *watcher) place(t Entry, p *Placed) {
 	}
 	w.view.add(t)
 	w.stale = w.stale || !w.view.has(t) // it has gone already, or the store has lost its past
-	w.grantReady(true)
+	w.settle(true)
 }
 
-// grantReady grants what can be granted. With seen, news from the store has just shown that
+// settle grants what can be granted. With seen, news from the store has just shown that
 // the entries of the waiters are there. With mu held.
-func (w *watcher) grantReady(seen bool) {
+func (w *watcher) settle(seen bool) {
 	q := w.q
 	if len(q.waiters) == 0 {
 		return
