@@ -58,7 +58,7 @@ func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, 
 	case "async":
 		all = append(all, WithAsyncDurability())
 	default:
-		u.Refuse(fmt.Errorf("parameter durability: %q: want async, or none", d))
+		u.Refuse(fmt.Errorf("parameter durability: %q: want async, or leave it out", d))
 	}
 	u.Duration("ttl", time.Second) // the core's
 	c, err := poolConfig(u)

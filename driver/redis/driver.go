@@ -199,15 +199,16 @@ func (d *Driver) Close() error {
 	}
 	d.heartbeats.Close()
 	d.cancel()
-	var err error
-	if d.owned {
-		err = d.client.Close() // ends the requests that are under way
-	}
-	redisqueue.Within(closeBound, func() {
+	wait := redisqueue.Ending(func() { // before the client's Close, which waits for a listener that looks for the primary
 		d.listener.Close()
 		d.pipe.Close(closeBound)
 		d.life.Wait()
 	})
+	var err error
+	if d.owned {
+		err = d.client.Close() // ends the requests that are under way
+	}
+	wait(closeBound)
 	return err
 }
 

@@ -246,14 +246,15 @@ func (d *Driver) Close() error {
 	d.heartbeats.Close()
 	d.each(func(n *node) { n.pipe.Close(closeBound) })
 	d.cancel()
+	wait := redisqueue.Ending(func() {
+		d.each(func(n *node) { n.listener.Close() })
+		d.life.Wait()
+	})
 	errs := make([]error, 0, len(d.owned))
 	for _, c := range d.owned {
 		errs = append(errs, c.Close()) // ends the requests that are under way
 	}
-	redisqueue.Within(closeBound-time.Since(begun), func() {
-		d.each(func(n *node) { n.listener.Close() })
-		d.life.Wait()
-	})
+	wait(closeBound - time.Since(begun))
 	return errors.Join(errs...)
 }
 

@@ -54,17 +54,19 @@ func (l *Life) Closed() bool {
 // Wait waits for what Go has started.
 func (l *Life) Wait() { l.work.Wait() }
 
-// Within runs f, and returns when f has returned or the bound has passed.
-func Within(bound time.Duration, f func()) {
+// Ending runs f in the background. The function that it returns waits until f has returned, or the bound has passed.
+func Ending(f func()) (wait func(bound time.Duration)) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		f()
 	}()
-	t := time.NewTimer(bound)
-	defer t.Stop()
-	select {
-	case <-ended:
-	case <-t.C:
+	return func(bound time.Duration) {
+		t := time.NewTimer(bound)
+		defer t.Stop()
+		select {
+		case <-ended:
+		case <-t.C:
+		}
 	}
 }

@@ -171,7 +171,7 @@ func (p *Pipe) Close(bound time.Duration) {
 	for _, b := range servers {
 		b.close()
 	}
-	Within(bound, p.senders.Wait)
+	Ending(p.senders.Wait)(bound)
 	p.cancel()
 	for _, b := range servers {
 		b.fail(ErrClosed)
