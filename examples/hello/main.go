@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 
@@ -12,22 +11,16 @@ import (
 )
 
 func main() {
-	if err := run(context.Background(), "memory://"); err != nil { // or redis://localhost:6379, …
-		log.Fatal(err)
-	}
-}
-
-func run(ctx context.Context, url string) (err error) {
-	l, err := locker.Open(ctx, url) // once, for the whole program
+	ctx := context.Background()
+	l, err := locker.Open(ctx, "memory://") // once, for the whole program; or redis://localhost:6379, …
 	if err != nil {
-		return err
+		log.Panic(err)
 	}
 	defer l.Close()
 	lock, err := l.Acquire(ctx, "order:42") // waits while another process has it
 	if err != nil {
-		return err
+		log.Panic(err)
 	}
-	defer func() { err = errors.Join(err, lock.Release(ctx)) }() // ErrLost: the lock has ended before the work
+	defer lock.Release(ctx)
 	fmt.Println("shipping order 42 with the fencing token", lock.Token())
-	return nil
 }
