@@ -114,10 +114,10 @@
 // durability=async (WithAsyncDurability) is for those who can afford that: a request does not wait for the disk, nor for
 // synchronous standbys. A crash of the database (of PostgreSQL or its machine) then loses what it has confirmed in the
 // last moments: up to three times wal_writer_delay, which is 0.6 s by default. A failover loses all that the standby did
-// not have yet, which nothing bounds. A grant that is lost has two holders: the one that was granted the lock relies on it
-// until its next renewal, after a third of the TTL at most, reports the loss (without renewal until the lease is over),
-// and another may be granted it as soon as the database is back. So does a renewal that is lost, once
-// the lease before it is over. A release that is lost leaves the lock held until its lease ends. Waiters whose tickets
+// not have yet, which nothing bounds. A grant that is lost has two holders: another may be granted the lock as soon as
+// the database is back, and the first relies on it until its next renewal reports the loss, after a third of the TTL at
+// most (a lock without renewal: until its lease is over). So does a renewal that is lost, once the lease before it is
+// over. A release that is lost leaves the lock held until its lease ends. Waiters whose tickets
 // are lost queue again. Tokens still grow. If a program crashes, and the database does not, nothing is lost.
 //
 // A transaction that stays open for hours, in any session of the database, keeps PostgreSQL from removing dead row

@@ -62,6 +62,7 @@ func (e *Engine) listenFirst(ctx context.Context) {
 	select {
 	case <-opening:
 	case <-ctx.Done():
+	case <-e.ctx.Done(): // no listener starts any more
 	}
 }
 
