@@ -201,6 +201,10 @@ func (o *oracle) wasBlocked(p *part) bool {
 	return exclusive > 0 || !p.c.s.shared && shared > 0 || p.c.s.limit > 0 && shared >= p.c.s.limit
 }
 
+// mayPass reports whether a ticket that is behind another may be ahead of it elsewhere: All
+// asks the next store once the first has granted, which shared tickets do not wait for.
+func (o *oracle) mayPass(b *part) bool { return len(o.w.servers) > 1 && b.c.s.shared }
+
 // waitedForNobody checks that a ticket was not left waiting. With mu held.
 func (o *oracle) waitedForNobody(p *part) {
 	c := p.c
@@ -211,7 +215,7 @@ func (o *oracle) waitedForNobody(p *part) {
 	for _, b := range o.blockers(p) {
 		concerned = append(concerned, b.c.p.name)
 		switch {
-		case b.asked().After(p.queued) && b.c.t != c.t: // behind p
+		case b.asked().After(p.queued) && b.c.t != c.t && !o.mayPass(b): // behind p
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":
 			return
 		case b.gone.After(free):
