@@ -87,7 +87,7 @@ func (a *attendant) scan() {
 		a.anyWaits = true
 		a.shortest = min(a.shortest, t.life())
 		if t.ahead > 0 || t.moved.IsZero() {
-			a.soon = min(a.soon, max(leastPoll, t.interval*time.Duration(t.ahead)/2))
+			a.soon = min(a.soon, max(leastPoll, t.interval*time.Duration(t.ahead)/3))
 		} else if t.moved.After(a.next) {
 			a.next = t.moved
 		}
