@@ -167,6 +167,7 @@ func TestMutants(t *testing.T) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
 			mutated, n := together, numbers[m.name]
 			if n == 0 {
 				mutated = compile(t, overlay(t, m.files(t)))
