@@ -113,5 +113,9 @@ func init() {
 			name: "dynamodb: an item that an answer leaves out is taken for none", file: "driver/dynamodb/store.go",
 			old: "err != nil || len(left) == 0 {", new: "err != nil || len(left) >= 0 {",
 		},
+		mutant{
+			name: "dynamodb: a compressed queue is taken for an empty one", file: "driver/dynamodb/wire.go",
+			old: "if !bytes.HasPrefix(value, gzipped) {\n", new: "if bytes.HasPrefix(value, gzipped) {\n\t\treturn nil, nil\n\t}\n\tif true {\n",
+		},
 	)
 }
