@@ -193,7 +193,7 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 		return kvqueue.Placed{}, err
 	}
 	i := slices.IndexFunc(queue, func(r kvqueue.Record) bool { return r.Number == own.CreateIndex })
-	if placed.Granted = i >= 0 && driver.Grantable(shown(queue[:i+1]), i); !placed.Granted {
+	if placed.Granted = i >= 0 && driver.Grantable(kvqueue.Shown(queue[:i+1]), i); !placed.Granted {
 		placed.Queue = snapshot(queue, own.CreateIndex)
 	}
 	return placed, nil
@@ -286,6 +286,9 @@ func (s *store) note(index uint64) {
 	}
 }
 
+// lookFor is for how many tickets of a session a renewal looks, in requests for mostOps each.
+const lookFor = 8 * mostOps
+
 // Missing implements kvqueue.Store. A deposed leader may miss tickets, so if some are
 // missing it asks again, exactly.
 func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) (missing []int, err error) {
@@ -316,9 +319,6 @@ func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, err
 	queue, _, err := s.readQueue(s.exact(ctx), name)
 	return queue, err
 }
-
-// Remaining implements kvqueue.Store: Tickets has set it.
-func (s *store) Remaining(context.Context, []*kvqueue.Record) error { return nil }
 
 // Explain implements kvqueue.Store. The core marks network errors.
 func (s *store) Explain(err error) error {

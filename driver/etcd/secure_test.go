@@ -1,13 +1,17 @@
 package etcd_test
 
 import (
+	"context"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -97,11 +101,45 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
+// With a password there is one login for many keep-alives, which use one stream.
+func TestOneLoginForKeepAlives(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--bcrypt-cost", "4"))
+	withUsers(t, srv)
+	var logins atomic.Int64
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{srv.Addr()}, Username: "worker", Password: workersPassword,
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if strings.HasSuffix(method, "/Authenticate") {
+					logins.Add(1)
+				}
+				return call(ctx, method, req, reply, cc, opts...)
+			})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	d := newDriver(t, client)
+	h := acquire(t, d, request("held", "id", time.Minute))
+	before := logins.Load()
+	for range 10 {
+		if err := d.Renew(t.Context(), h, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := logins.Load() - before; n > 1 {
+		t.Errorf("%d logins for 10 keep-alives, want 1", n)
+	}
+	release(t, d, h)
+}
+
 // A login ends after a while without use, and with the server that gave it. Then the
 // driver logs in again by itself.
 func TestLoginRunsOut(t *testing.T) {
 	t.Parallel()
-	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1"))
+	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1", "--bcrypt-cost", "4"))
 	withUsers(t, srv)
 	a, b := openClient(t, workerURL(srv)), openClient(t, workerURL(srv))
 	fixed := func() { // its lock begins with a keep-alive

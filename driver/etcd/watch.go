@@ -2,23 +2,15 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
-
-// Aim implements kvqueue.Store.
-func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
-	if some || len(blockers) <= nearFront {
-		return kvqueue.Entry{}
-	}
-	return blockers[len(blockers)-1]
-}
 
 // Watch implements kvqueue.Store. It watches from now on, because the server serves a
 // watch from a past revision in a loop that runs every 100 ms. It reads changes from
@@ -34,12 +26,13 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 		}
 		return err
 	}
-	deleted := func(events []*clientv3.Event) {
+	deleted := func(_ context.Context, events []*clientv3.Event) error {
 		gone := make([]kvqueue.Gone, len(events))
 		for i, e := range events {
-			gone[i] = goneOf(e.Kv)
+			gone[i] = kvqueue.Gone{Key: string(e.Kv.Key), Before: uint64(e.Kv.ModRevision)}
 		}
 		report(kvqueue.Event{Gone: gone})
+		return nil
 	}
 	if w.Aim.Key == "" {
 		return s.follow(ctx, s.queue(w.Name), opened, deleted, clientv3.WithPrefix())
@@ -47,31 +40,35 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 	return s.follow(ctx, w.Aim.Key, opened, deleted)
 }
 
-// Losses implements kvqueue.Store with one watch of the deletions of all tickets.
-func (s *store) Losses(ctx context.Context, _ string, report func(...kvqueue.Loss)) error {
-	opened := func(context.Context, int64) error {
-		report(kvqueue.Loss{Check: true})
-		return nil
+// Losses implements kvqueue.Store. Each session has a key, which ends with the session. Who
+// breaks a ticket of the session deletes the key; then it is put again, for the next break.
+func (s *store) Losses(ctx context.Context, session string, report func()) error {
+	key := s.notice(session)
+	put := func(ctx context.Context) error {
+		_, err := s.commit(ctx, []clientv3.Cmp{createdAt(key, absent)}, clientv3.OpPut(key, "", clientv3.WithLease(leaseOf(session))))
+		return outcome(err)
 	}
-	return s.follow(ctx, s.prefix+"/", opened, func(events []*clientv3.Event) {
-		losses := make([]kvqueue.Loss, 0, len(events))
-		for _, e := range events {
-			if name, ok := s.nameOf(string(e.Kv.Key)); ok {
-				losses = append(losses, kvqueue.Loss{Name: name, Gone: goneOf(e.Kv)})
-			}
+	opened := func(ctx context.Context, _ int64) error {
+		err := put(ctx)
+		if err == nil {
+			report()
 		}
-		report(losses...)
-	}, clientv3.WithPrefix())
-}
-
-func goneOf(deleted *mvccpb.KeyValue) kvqueue.Gone {
-	return kvqueue.Gone{Key: string(deleted.Key), Before: uint64(deleted.ModRevision)}
+		return err
+	}
+	deleted := func(ctx context.Context, _ []*clientv3.Event) error {
+		err := put(ctx)
+		if !errors.Is(err, kvqueue.ErrSessionOver) { // a server that is full deletes, and puts nothing
+			report()
+		}
+		return err
+	}
+	return s.follow(ctx, key, opened, deleted)
 }
 
 // follow watches for deletions until ctx ends. If a member does not open the watch in
 // time, follow returns an error, and the next watch is likely to be on another member.
 func (s *store) follow(ctx context.Context, key string, opened func(context.Context, int64) error,
-	deleted func([]*clientv3.Event), opts ...clientv3.OpOption,
+	deleted func(context.Context, []*clientv3.Event) error, opts ...clientv3.OpOption,
 ) error {
 	watched, cancel := context.WithCancel(s.onStream(ctx))
 	defer cancel()
@@ -94,7 +91,9 @@ func (s *store) follow(ctx context.Context, key string, opened func(context.Cont
 				return err
 			}
 		case len(resp.Events) > 0:
-			deleted(resp.Events)
+			if err := deleted(ctx, resp.Events); err != nil {
+				return err
+			}
 		case resp.Header.Revision == 0 || watched.Err() != nil:
 			s.streams.Add(1)
 			return errNoAnswer

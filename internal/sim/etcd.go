@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -60,10 +61,13 @@ type cluster struct {
 //go:linkname valCtxCh go.etcd.io/etcd/client/v3.valCtxCh
 var valCtxCh chan struct{}
 
+// probes lets clients probe idle connections as often as etcd does (embed.DefaultGRPCKeepAliveMinTime).
+var probes = grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second})
+
 func newCluster(s *server) *cluster {
 	valCtxCh = nil
 	c := &cluster{
-		s: s, rnd: newStream(s.w.seed, s.name), grpc: grpc.NewServer(), incoming: make(chan net.Conn), closed: make(chan struct{}),
+		s: s, rnd: newStream(s.w.seed, s.name), grpc: grpc.NewServer(probes), incoming: make(chan net.Conn), closed: make(chan struct{}),
 		data: newRevisions(), leases: make(map[int64]*etcdLease), changed: make(chan struct{}),
 	}
 	etcdserverpb.RegisterKVServer(c.grpc, c)

@@ -179,7 +179,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		e.forget(t)
 		return err
 	default: // the entry may be there, or may still be created
-		t.settle(orphan)
+		t.putEnded(orphan)
 		e.retire(t.session)
 		if t.released {
 			err = errReleased
@@ -187,7 +187,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		return err
 	}
 	t.Number, t.Version = p.Number, p.Version
-	t.settle(leaving) // nobody waits for it yet
+	t.putEnded(leaving) // nobody waits for it yet
 	switch {
 	case p.Granted:
 		e.granted(t)
@@ -302,7 +302,7 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 			if len(missing) > 0 {
 				e.forget(t) // nobody has the grant yet, so this is no loss to report
 				t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-				t.queue.settle()
+				t.queue.grantReady()
 			}
 			return nil
 		}

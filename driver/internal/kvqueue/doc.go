@@ -61,6 +61,25 @@
 // minimum hold, starts with a keep-alive of its own. A session without tickets is ended
 // after ten seconds.
 //
+// The lease of a grant counts from a request that the store has executed:
+//
+//	keep-alive sent   put or grant     the lease is over    the session ends
+//	      │────────────────┼───────────────────┼───────────────────┼──►
+//	      │◄─ a sixth of the TTL at most, or a third after a wait
+//	      │◄────────── TTL of the session: its class ─────────────►│
+//	               │◄── TTL of the lease ─────►│
+//	               Grant.Asked: the middle of what the session has to spare
+//
+// # Losses
+//
+// A ticket may go without its driver, if its session ends or somebody breaks it. Each
+// session with a ticket that has stayed for 200 ms is watched for that (Store.Losses), by
+// a key that ends with the session, and that is changed by who breaks a ticket of it. All
+// that the watch reports is that something may be lost: the engine asks which tickets are
+// missing, and has the queues of these read. If a ticket's entry is removed by hand, the
+// next renewal finds out, or the next reading of the queue. The tickets of a session that is
+// over are lost together.
+//
 // # A queue with waiters
 //
 // For each name in which a ticket of this driver waits, one goroutine finds what blocks

@@ -78,7 +78,7 @@ func New(o Options) *Engine {
 		sessions: make(map[*session]struct{}),
 		classes:  make(map[kind]*class),
 	}
-	e.losses.running = make(map[string]context.CancelFunc)
+	e.losses.running = make(map[*session]context.CancelFunc)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }

@@ -1,9 +1,11 @@
 package kvqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -25,8 +27,8 @@ type renewal struct {
 }
 
 // RenewAll implements driver.BatchRenewer: for each session, however many tickets are
-// on it, one request that keeps it alive and one that finds out which tickets are
-// still there.
+// on it, one request that keeps it alive and one, or a few, that find out which tickets
+// are still there.
 func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
 	bySession := make(map[*session][]renewal)
@@ -81,7 +83,7 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	}
 	var missing []*ticket
 	if err == nil {
-		missing, err = e.missing(ctx, s, ts)
+		missing, err = e.missing(ctx, s, e.lookedFor(s, ts))
 	}
 	if err != nil {
 		if !errors.Is(err, driver.ErrLost) {
@@ -108,6 +110,26 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 			e.extend(r, begun)
 		}
 	}
+}
+
+// lookedFor returns which tickets of a session a renewal looks for. That is all of them or,
+// if they are more than Options.LookFor and the session is watched for losses, those that
+// come after the ones that the last renewal has looked for, by ID.
+func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	most := e.opts.LookFor
+	if most == 0 || len(ts) <= most || !s.watched {
+		return ts
+	}
+	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
+	next, last := slices.BinarySearchFunc(ts, s.lookedFor, func(t *ticket, id string) int { return cmp.Compare(t.ID, id) })
+	if last {
+		next++
+	}
+	ts = slices.Concat(ts[next:], ts[:next])[:most]
+	s.lookedFor = ts[most-1].ID
+	return ts
 }
 
 // extend notes the renewal of a lease that is not renewed on schedule.

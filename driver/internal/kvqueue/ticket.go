@@ -101,8 +101,8 @@ func (e *Engine) find(h driver.Hold) *ticket {
 	return t
 }
 
-// settle ends the put of a ticket. With mu held.
-func (t *ticket) settle(s state) {
+// putEnded ends the put of a ticket. With mu held.
+func (t *ticket) putEnded(s state) {
 	t.state, t.stop = s, nil
 	if t.settled != nil {
 		close(t.settled)
@@ -149,7 +149,7 @@ func (e *Engine) wait(t *ticket) {
 		e.spawn(q.watcher.run)
 	}
 	q.watcher.idle.Stop()
-	e.carries(t)
+	e.planLossWatch(t)
 }
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
@@ -175,7 +175,7 @@ func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
 	t.state, t.since = held, time.Now()
-	e.carries(t)
+	e.planLossWatch(t)
 }
 
 // forget forgets a ticket that is not in the store, and never will be. With mu
@@ -185,7 +185,7 @@ func (e *Engine) forget(t *ticket) {
 		return
 	}
 	e.unwait(t)
-	t.settle(gone)
+	t.putEnded(gone)
 	e.detach(t.session)
 	if t.moving != nil {
 		e.detach(t.moving)
@@ -235,11 +235,11 @@ func (q *queue) removed(g Gone) {
 	}
 }
 
-// settle grants what can be granted after this driver has learned that an entry has gone.
+// grantReady grants what can be granted after this driver has learned that an entry has gone.
 // With mu held.
-func (q *queue) settle() {
+func (q *queue) grantReady() {
 	if q.watcher != nil {
-		q.watcher.settle(false)
+		q.watcher.grantReady(false)
 	}
 }
 
