@@ -117,7 +117,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 	s.protocol = protocol.New(o.version, "the key "+s.keys.protocol(), "delete that key (consul kv delete)")
 	s.engine = kvqueue.New(kvqueue.Options{
 		Store: s, Confirm: true, LocalWait: time.Second, Recheck: o.queryBound() + time.Second, LongQueue: 1,
-		LookFor: lookFor,
+		MissingMost: mostOps, LookFor: lookFor,
 	})
 	return &Driver{Engine: s.engine, store: s, name: "consul"}, nil
 }

@@ -286,7 +286,7 @@ func (s *store) note(index uint64) {
 	}
 }
 
-// lookFor is for how many tickets of a session a renewal looks, in requests for mostOps each.
+// lookFor is for how many tickets of a session a renewal looks, in eight requests.
 const lookFor = 8 * mostOps
 
 // Missing implements kvqueue.Store. A deposed leader may miss tickets, so if some are
@@ -297,18 +297,15 @@ func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket
 		ops[i] = keyOp(api.KVCheckSession, t.Key)
 		ops[i].KV.Session = session
 	}
-	for first := 0; first < len(ops); first += mostOps {
-		chunk := ops[first:min(first+mostOps, len(ops))]
-		out, err := s.ask(s.read(ctx), chunk...)
-		if err == nil && len(out.Errors) > 0 {
-			out, err = s.ask(s.exact(ctx), chunk...)
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range out.Errors {
-			missing = append(missing, first+e.OpIndex)
-		}
+	out, err := s.ask(s.read(ctx), ops...)
+	if err == nil && len(out.Errors) > 0 {
+		out, err = s.ask(s.exact(ctx), ops...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range out.Errors {
+		missing = append(missing, e.OpIndex)
 	}
 	return missing, nil
 }

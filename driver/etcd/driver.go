@@ -101,7 +101,9 @@ func newDriver(client *clientv3.Client, o options) *Driver {
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
 	s.several.Store(len(client.Endpoints()) > 1)
-	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{Store: s, LookFor: txnOps, NearHead: nearHead})}
+	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
+		Store: s, MissingMost: missingMost, LookFor: missingMost, NearHead: nearHead,
+	})}
 }
 
 func checkPrefix(prefix string) (string, error) {
@@ -182,26 +184,27 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		queue := d.store.queue(name)
-		resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-			clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
-		if err != nil {
-			return err
+		for {
+			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+				clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
+			if err != nil {
+				return err
+			}
+			i := slices.IndexFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return isTicket(string(kv.Key[len(queue):])) })
+			if i < 0 {
+				return driver.ErrLost
+			}
+			key, lease := string(resp.Kvs[i].Key), clientv3.LeaseID(resp.Kvs[i].Lease)
+			cmps := []clientv3.Cmp{createdAt(key, token), onLease(key, lease)}
+			done, err := d.store.commit(ctx, cmps, clientv3.OpDelete(key), clientv3.OpDelete(d.store.notice(sessionOf(lease))))
+			if err != nil {
+				return err
+			}
+			if done.Succeeded {
+				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: key, Before: token + 1})
+				return nil
+			} // otherwise it has gone or was moved to another session meanwhile
 		}
-		i := slices.IndexFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return isTicket(string(kv.Key[len(queue):])) })
-		if i < 0 {
-			return driver.ErrLost
-		}
-		key, session := string(resp.Kvs[i].Key), sessionOf(clientv3.LeaseID(resp.Kvs[i].Lease))
-		done, err := d.store.commit(ctx, []clientv3.Cmp{createdAt(key, token)},
-			clientv3.OpDelete(key), clientv3.OpDelete(d.store.notice(session)))
-		switch {
-		case err != nil:
-			return err
-		case !done.Succeeded:
-			return driver.ErrLost
-		}
-		kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: key, Before: token + 1})
-		return nil
 	})
 }
 

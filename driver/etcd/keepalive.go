@@ -33,7 +33,6 @@ func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, e
 			if resp, err = s.ask(ctx, k, session); err == nil || ctx.Err() != nil {
 				return err
 			}
-			s.endIdle() // it may have ended long ago, and the others too
 		default:
 		}
 		k, err := s.openKeepAlive(ctx)
@@ -63,7 +62,8 @@ func (s *store) openKeepAlive(ctx context.Context) (k keepAlive, err error) {
 	return k, err
 }
 
-// ask sends a request on a stream, and keeps the stream if there is an answer.
+// ask sends a request on a stream, and keeps the stream if there is an answer. Otherwise no
+// stream is kept.
 func (s *store) ask(ctx context.Context, k keepAlive, session string) (resp *etcdserverpb.LeaseKeepAliveResponse, err error) {
 	stop := context.AfterFunc(ctx, k.end)
 	err = k.stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(leaseOf(session))})
@@ -72,6 +72,7 @@ func (s *store) ask(ctx context.Context, k keepAlive, session string) (resp *etc
 	}
 	if answered := stop() && err == nil; !answered {
 		k.end()
+		s.endIdle() // they may have ended long ago, or their member may hang
 		return resp, err
 	}
 	select {

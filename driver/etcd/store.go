@@ -24,7 +24,7 @@ type store struct {
 
 	several  atomic.Bool  // the client knows more than one member
 	shortest atomic.Int64 // the shortest lease the server is known to give, in seconds
-	streams  atomic.Int64 // counts up when watches need another stream
+	streams  atomic.Int64 // the number of the stream for new watches
 
 	idle       chan keepAlive  // streams that no request uses
 	life       context.Context // of these streams
@@ -237,9 +237,8 @@ func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
 // Move implements kvqueue.Store. A request that arrives late must not undo a later
 // move.
 func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
-	from := clientv3.Compare(clientv3.LeaseValue(t.Key), "=", leaseOf(t.Session))
 	put := clientv3.OpPut(t.Key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(leaseOf(to)))
-	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(createdAt(t.Key, t.Number), from).
+	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(createdAt(t.Key, t.Number), onLease(t.Key, leaseOf(t.Session))).
 		Then(put).Else(clientv3.OpGet(t.Key, clientv3.WithKeysOnly())).Commit()
 	if err != nil || resp.Succeeded {
 		return outcome(err)
@@ -262,27 +261,24 @@ func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error)
 	return kvqueue.Snapshot{Complete: uint64(resp.Header.Revision), Entries: entriesOf(entries, queue, resp.Kvs)}, nil
 }
 
-// txnOps is how many reads go together: a transaction has at most 128 parts, unless the
-// server is configured otherwise.
-const txnOps = 100
+// missingMost is how many tickets a transaction looks for. It has at most 128 parts, unless
+// the server is configured otherwise.
+const missingMost = 100
 
 // Missing implements kvqueue.Store.
 func (s *store) Missing(ctx context.Context, _ string, ts []kvqueue.Ticket) (missing []int, err error) {
-	for first := 0; first < len(ts); first += txnOps {
-		some := ts[first:min(first+txnOps, len(ts))]
-		ops := make([]clientv3.Op, len(some))
-		for i, t := range some {
-			ops[i] = clientv3.OpGet(t.Key, clientv3.WithKeysOnly())
-		}
-		resp, err := s.commit(ctx, nil, ops...)
-		if err != nil {
-			return nil, err
-		}
-		for i, t := range some {
-			kvs := resp.Responses[i].GetResponseRange().Kvs
-			if len(kvs) == 0 || uint64(kvs[0].CreateRevision) != t.Number {
-				missing = append(missing, first+i)
-			}
+	ops := make([]clientv3.Op, len(ts))
+	for i, t := range ts {
+		ops[i] = clientv3.OpGet(t.Key, clientv3.WithKeysOnly())
+	}
+	resp, err := s.commit(ctx, nil, ops...)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range ts {
+		kvs := resp.Responses[i].GetResponseRange().Kvs
+		if len(kvs) == 0 || uint64(kvs[0].CreateRevision) != t.Number {
+			missing = append(missing, i)
 		}
 	}
 	return missing, nil

@@ -45,6 +45,8 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 func (s *store) Losses(ctx context.Context, session string, report func()) error {
 	key := s.notice(session)
 	put := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, answerBound)
+		defer cancel()
 		_, err := s.commit(ctx, []clientv3.Cmp{createdAt(key, absent)}, clientv3.OpPut(key, "", clientv3.WithLease(leaseOf(session))))
 		return outcome(err)
 	}
@@ -65,12 +67,14 @@ func (s *store) Losses(ctx context.Context, session string, report func()) error
 	return s.follow(ctx, key, opened, deleted)
 }
 
-// follow watches for deletions until ctx ends. If a member does not open the watch in
-// time, follow returns an error, and the next watch is likely to be on another member.
+// follow watches for deletions until ctx ends. If a member does not open the watch in time,
+// or ends it, follow returns an error, and the next watch is on another stream, likely to
+// another member. A stream whose login has run out opens no watch any more.
 func (s *store) follow(ctx context.Context, key string, opened func(context.Context, int64) error,
 	deleted func(context.Context, []*clientv3.Event) error, opts ...clientv3.OpOption,
 ) error {
-	watched, cancel := context.WithCancel(s.onStream(ctx))
+	stream := s.streams.Load()
+	watched, cancel := context.WithCancel(onStream(ctx, stream))
 	defer cancel()
 	late := time.AfterFunc(answerBound, cancel)
 	defer late.Stop()
@@ -85,6 +89,7 @@ func (s *store) follow(ctx context.Context, key string, opened func(context.Cont
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case resp.Err() != nil:
+			s.streams.CompareAndSwap(stream, stream+1) // unless another watch has done so
 			return resp.Err()
 		case resp.Created && late.Stop():
 			if err := opened(ctx, resp.Header.Revision); err != nil {
@@ -95,7 +100,7 @@ func (s *store) follow(ctx context.Context, key string, opened func(context.Cont
 				return err
 			}
 		case resp.Header.Revision == 0 || watched.Err() != nil:
-			s.streams.Add(1)
+			s.streams.CompareAndSwap(stream, stream+1)
 			return errNoAnswer
 		}
 	}
@@ -104,7 +109,7 @@ func (s *store) follow(ctx context.Context, key string, opened func(context.Cont
 // onStream returns the context of a watch. The client carries all watches whose contexts
 // have the same metadata on one stream to one member. With another number it opens
 // another stream, most likely to another member.
-func (s *store) onStream(ctx context.Context) context.Context {
-	ctx = metadata.AppendToOutgoingContext(ctx, "locker-stream", strconv.FormatInt(s.streams.Load(), 10))
+func onStream(ctx context.Context, number int64) context.Context {
+	ctx = metadata.AppendToOutgoingContext(ctx, "locker-stream", strconv.FormatInt(number, 10))
 	return clientv3.WithRequireLeader(ctx)
 }

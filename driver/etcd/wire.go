@@ -164,6 +164,11 @@ func createdAt(key string, number uint64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", int64(number))
 }
 
+// onLease is the condition that a key is on a lease.
+func onLease(key string, lease clientv3.LeaseID) clientv3.Cmp {
+	return clientv3.Compare(clientv3.LeaseValue(key), "=", lease)
+}
+
 // noneSince is the condition that no key with the prefix is newer than a revision; with
 // 0, that there is no such key.
 func noneSince(prefix string, revision int64) clientv3.Cmp {

@@ -277,11 +277,11 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	return g, nil
 }
 
-// confirm looks for the entry of a ticket that was granted unseen. It tries until ctx ends,
-// as ensure does.
+// confirm looks for the entry of a ticket that was granted unseen, or that may have been
+// broken before its put was answered. It tries until ctx ends, as ensure does.
 func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	e.mu.Lock()
-	s, unseen := t.session, t.unseen
+	s, unseen := t.session, t.unseen || t.unsure()
 	e.mu.Unlock()
 	if !unseen {
 		return nil // the usual case

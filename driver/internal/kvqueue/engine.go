@@ -70,6 +70,7 @@ var (
 func New(o Options) *Engine {
 	o.Recheck = cmp.Or(o.Recheck, time.Second)
 	o.LongQueue = cmp.Or(o.LongQueue, 64)
+	o.LookFor, o.MissingMost = cmp.Or(o.LookFor, 64), cmp.Or(o.MissingMost, 64)
 	e := &Engine{
 		store: o.Store, opts: o,
 		tickets:  make(map[string]*ticket),

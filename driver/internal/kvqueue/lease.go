@@ -1,7 +1,6 @@
 package kvqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,24 +111,21 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	}
 }
 
-// lookedFor returns which tickets of a session a renewal looks for. That is all of them or,
-// if they are more than Options.LookFor and the session is watched for losses, those that
-// come after the ones that the last renewal has looked for, by ID.
+// lookedFor returns which tickets of a session a renewal looks for: if the session is watched
+// for losses, those of which the watch may have reported the loss and, of the others,
+// Options.LookFor that were not looked for the longest.
 func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	most := e.opts.LookFor
-	if most == 0 || len(ts) <= most || !s.watched {
+	if s.reported.IsZero() {
 		return ts
 	}
-	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
-	next, last := slices.BinarySearchFunc(ts, s.lookedFor, func(t *ticket, id string) int { return cmp.Compare(t.ID, id) })
-	if last {
-		next++
+	slices.SortFunc(ts, func(a, b *ticket) int { return a.seen.Compare(b.seen) })
+	unsure := 0
+	for unsure < len(ts) && ts[unsure].unsure() {
+		unsure++
 	}
-	ts = slices.Concat(ts[next:], ts[:next])[:most]
-	s.lookedFor = ts[most-1].ID
-	return ts
+	return ts[:min(unsure+e.opts.LookFor, len(ts))]
 }
 
 // extend notes the renewal of a lease that is not renewed on schedule.
@@ -237,7 +233,9 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 func (e *Engine) moved(t *ticket) {
 	old := t.session
 	t.session, t.moving, t.moves, t.Session = t.moving, nil, 0, t.moving.id
+	t.seen = time.Time{} // neither session's watch may have noticed its end meanwhile
 	e.detach(old)
+	e.planLossWatch(t)
 }
 
 // Shorten implements driver.Shortener: it moves the ticket to a session of that length. The

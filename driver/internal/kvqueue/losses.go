@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -85,7 +86,7 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 		err := e.store.Losses(ctx, s.id, func() { e.check(ctx, s) })
 		over := errors.Is(err, ErrSessionOver)
 		e.mu.Lock()
-		if s.watched = false; over {
+		if s.reported = (time.Time{}); over {
 			e.sessionOver(s)
 		}
 		e.unlock()
@@ -102,27 +103,24 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 }
 
 // check finds out which tickets of a session have gone, and has their queues read: waiters
-// behind a holder may have gone with it. If the store does not answer, the next renewal
-// finds out.
+// behind a holder may have gone with it. A ticket that is being put is confirmed before its
+// grant. One that is being moved, or for which the store does not answer, is looked for by
+// the next renewal.
 func (e *Engine) check(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
 	var ts []*ticket
 	e.mu.Lock()
-	s.watched = false
+	s.reported = time.Now()
 	for _, t := range e.tickets {
 		if t.session == s && t.moving == nil && t.needsLossWatch() {
 			ts = append(ts, t)
 		}
 	}
 	e.mu.Unlock()
-	missing, err := e.missing(ctx, s, ts)
-	if err != nil {
-		return
-	}
+	missing, _ := e.missing(ctx, s, ts)
 	e.mu.Lock()
 	defer e.unlock()
-	s.watched = true
 	for _, t := range missing {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
 		if w := t.queue.watcher; w != nil {
@@ -131,9 +129,28 @@ func (e *Engine) check(ctx context.Context, s *session) {
 	}
 }
 
-// missing returns which tickets of a session have gone.
-func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) ([]*ticket, error) {
+// missing returns which tickets of a session have gone. With an error that may not be all.
+func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex // guards the results
+	each(slices.Collect(slices.Chunk(ts, e.opts.MissingMost)), func(some []*ticket) {
+		gone, failed := e.missingOf(ctx, s, some)
+		mu.Lock()
+		defer mu.Unlock()
+		missing = append(missing, gone...)
+		if failed != nil && err == nil {
+			err = failed
+			cancel()
+		}
+	})
+	return missing, err
+}
+
+// missingOf sends one request for missing.
+func (e *Engine) missingOf(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
 	asked := make([]Ticket, len(ts))
+	begun := time.Now()
 	e.mu.Lock()
 	for i, t := range ts {
 		asked[i] = t.Ticket
@@ -143,14 +160,16 @@ func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) ([]*tick
 	if err != nil {
 		return nil, err
 	}
-	missing := make([]*ticket, 0, len(at))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, i := range at {
-		// A ticket that was moved meanwhile may be there.
-		if t := ts[i]; t.session == s && t.moving == nil {
+	for i, t := range ts {
+		switch {
+		case t.session != s || t.moving != nil: // it may be in another session
+		case slices.Contains(at, i):
 			missing = append(missing, t)
+		default:
+			t.seen = begun
 		}
 	}
-	return slices.Clip(missing), nil
+	return missing, nil
 }

@@ -32,8 +32,7 @@ type session struct {
 	failing bool          // the last keep-alive was not answered
 	retryAt time.Time     // when the engine may try again after a failure
 
-	watched   bool   // the watch for losses runs, and the engine has looked for all tickets since it last reported
-	lookedFor string // the ID of the ticket that a renewal has looked for last
+	reported time.Time // when the watch for losses last reported; zero while it does not run
 }
 
 // class is the sessions of one kind. The newest is in use.

@@ -72,7 +72,7 @@ type Store interface {
 	// less than the number of any ticket that was put before the call (S13).
 	Read(ctx context.Context, name string) (Snapshot, error)
 	// Missing returns the indices of the tickets whose entries are certainly not
-	// there. All tickets are of one session (S14).
+	// there. All tickets are of one session; they are Options.MissingMost at most (S14).
 	Missing(ctx context.Context, session string, ts []Ticket) ([]int, error)
 
 	// Watch calls report when w.Aim changes, until ctx ends. It may also report other
@@ -216,9 +216,11 @@ type Record struct {
 // Options are what differs between stores.
 type Options struct {
 	Store Store
-	// LookFor is for how many tickets of a session that is watched for losses a renewal
-	// looks, at most; the next renewals look for the others. 0 means all.
+	// LookFor is for how many tickets a renewal of a session looks if the watch for losses
+	// shows that none is lost; the next renewals look for the others. It is 64 unless set.
 	LookFor int
+	// MissingMost is how many tickets a call of Missing gets, at most. It is 64 unless set.
+	MissingMost int
 	// NearHead is with how many blocking entries, at most, the whole queue is watched for a
 	// waiter. If there are more, and all have to go, only the last of them is watched.
 	NearHead int
