@@ -77,7 +77,7 @@ func TestLookFor(t *testing.T) {
 					time.Sleep(2 * lossDelay)
 					b.store.vanish(rs[gone].Hold.Name)
 					var lost []string
-					for range n / batches / most {
+					for range (n/batches + most - 1) / most {
 						for batch := range slices.Chunk(rs, n/batches) {
 							store.asked = nil
 							lost = append(lost, b.renew(batch)...)
