@@ -48,9 +48,10 @@
 //   - 1 for a refused TryAcquire, a read: it costs the cluster no write, and other
 //     clients do not notice it. If the read says that the lock is free, the ticket is
 //     put on condition that it still is: 1 more than an Acquire.
-//   - 2 for each renewal of any number of locks of one TTL, which share a lease:
-//     one for the lease, one to see which of a hundred tickets are still there. The
-//     shared lease is also kept alive, every TTL/6, by acquisitions.
+//   - 2 for each renewal of any number of locks of one TTL, which share a lease: one for
+//     the lease, one to see which of a hundred tickets are still there (1 for each hundred
+//     if the lease is not watched for losses, and after a loss). The shared lease is also
+//     kept alive, every TTL/6, by acquisitions.
 //   - 1 more for a lock that is not renewed (WithoutRenewal), since its lease begins
 //     with a keep-alive; and for a lock with a minimum hold, after its grant.
 //   - 1, and a watch, for each lease on which a ticket stays for longer than 200 ms: the
@@ -76,7 +77,8 @@
 //     once.
 //   - Its key is deleted by hand: the holder learns of it at the next renewal, a third of
 //     the TTL later at most. Use Break (locker break) instead. A renewal looks for a hundred
-//     locks of one TTL; if a process holds more, it looks for the others in its next ones.
+//     locks of one TTL, those that were not looked for the longest; if a process holds more,
+//     its next renewals look for the others: for all of 10,000 within a hundred renewals.
 //   - Its etcd is restored from a snapshot. Then revisions go back too, and with
 //     them the tokens, unless the restore raises the revision
 //     (etcdutl snapshot restore --bump-revision --mark-compacted).
