@@ -14,11 +14,18 @@ import (
 
 // Watch implements kvqueue.Store. It watches from now on, because the server serves a
 // watch from a past revision in a loop that runs every 100 ms. It reads changes from
-// before the watch.
+// before the watch: of the queue or, far from its head, of the one ticket that is watched.
 func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvqueue.Event)) error {
 	opened := func(ctx context.Context, revision int64) error {
 		if uint64(revision) <= w.Complete {
 			return nil
+		}
+		if w.Aim.Key != "" {
+			missing, err := s.Missing(ctx, "", []kvqueue.Ticket{{Entry: w.Aim}})
+			if len(missing) > 0 {
+				report(kvqueue.Event{Gone: []kvqueue.Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1}}})
+			}
+			return err
 		}
 		read, err := s.Read(ctx, w.Name)
 		if err == nil {

@@ -116,12 +116,14 @@ func (c *cluster) has(name string, token uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, kv := range c.data.keys {
-		if uint64(kv.CreateRevision) == token && strings.HasPrefix(key, "locker/"+name+"#") {
+		if uint64(kv.CreateRevision) == token && isTicketOf(key, name) {
 			return true
 		}
 	}
 	return false
 }
+
+func isTicketOf(key, name string) bool { return strings.HasPrefix(key, "locker/"+name+"#") }
 
 func (c *cluster) leftovers() (all []string) {
 	c.mu.Lock()

@@ -27,6 +27,14 @@ func (s *asking) Missing(ctx context.Context, session string, ts []Ticket) ([]in
 	return s.fake.Missing(ctx, session, ts)
 }
 
+// take returns what was noted since the last call.
+func (s *asking) take() (asked []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	asked, s.asked = s.asked, nil
+	return asked
+}
+
 // vanish removes a ticket without news for any watch.
 func (s *fake) vanish(name string) {
 	s.mu.Lock()
@@ -71,18 +79,19 @@ func TestLookFor(t *testing.T) {
 					store := &asking{fake: b.store}
 					b.e.store = store
 					rs := b.many(n, most)
-					if b.e.RenewAll(b.Context(), rs); !slices.Equal(store.asked, []int{n}) {
-						t.Errorf("not watched: asked for %v", store.asked)
+					b.e.RenewAll(b.Context(), rs)
+					if asked := store.take(); !slices.Equal(asked, []int{n}) {
+						t.Errorf("not watched: asked for %v", asked)
 					}
 					time.Sleep(2 * lossDelay)
 					b.store.vanish(rs[gone].Hold.Name)
 					var lost []string
 					for range (n/batches + most - 1) / most {
 						for batch := range slices.Chunk(rs, n/batches) {
-							store.asked = nil
+							store.take()
 							lost = append(lost, b.renew(batch)...)
-							if len(store.asked) != 1 || store.asked[0] > most {
-								t.Errorf("asked for %v, want %d", store.asked, most)
+							if asked := store.take(); len(asked) != 1 || asked[0] > most {
+								t.Errorf("asked for %v, want %d", asked, most)
 							}
 						}
 					}
