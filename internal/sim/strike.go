@@ -36,14 +36,11 @@ func (c *cluster) strike(name string, token uint64) {
 	}
 }
 
-func (a *agent) strike(_ string, token uint64) {
+func (a *agent) strike(name string, token uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for key, p := range a.pairs {
-		if p.CreateIndex == token && p.Session != "" {
-			a.remove(key, a.write(maps.Clone(a.pairs)))
-			return
-		}
+	if key := a.keyOf(name, token); key != "" {
+		a.remove(key, a.write(maps.Clone(a.pairs)))
 	}
 }
 
