@@ -90,7 +90,8 @@
 // of the election.
 //
 // A server that is full (its quota, alarm NOSPACE) grants nothing new, which is
-// ErrUnavailable. Locks that are held are renewed and released as usual.
+// ErrUnavailable. Locks that are held are renewed and released as usual. A lease that is
+// not watched for losses yet will not be: renewals look for all of its tickets.
 //
 // If a member hangs while others work, requests that are sent to it hang too. Those
 // for watches and keep-alives are sent to another member after two seconds; those for

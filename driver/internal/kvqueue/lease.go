@@ -113,18 +113,17 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 
 // lookedFor returns which tickets of a session a renewal looks for: if the session is watched
 // for losses, those of which the watch may have reported the loss and, of the others,
-// Options.LookFor that were not looked for the longest.
+// Options.LookFor that were not looked for the longest. A move that is not answered is
+// repeated, and tells whether its ticket is there.
 func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	ts = slices.DeleteFunc(ts, func(t *ticket) bool { return t.moving != nil })
 	if s.reported.IsZero() {
 		return ts
 	}
 	slices.SortFunc(ts, func(a, b *ticket) int { return a.seen.Compare(b.seen) })
-	unsure := 0
-	for unsure < len(ts) && ts[unsure].unsure() {
-		unsure++
-	}
+	unsure, _ := slices.BinarySearchFunc(ts, s.reported, func(t *ticket, at time.Time) int { return t.seen.Compare(at) })
 	return ts[:min(unsure+e.opts.LookFor, len(ts))]
 }
 

@@ -212,3 +212,31 @@ func TestLookForAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A ticket whose moves are not answered takes no other ticket's turn.
+func TestLookForBesideMoves(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		rs := b.many(4, 1)
+		time.Sleep(2 * lossDelay)
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "move" && !done {
+				return errFakeLost
+			}
+			return nil
+		})
+		rs[0].TTL = time.Minute
+		found := false
+		for i := range 3 * len(rs) {
+			if i == 2*len(rs) {
+				b.store.vanish(rs[3].Hold.Name)
+			}
+			time.Sleep(time.Second)
+			errs := b.e.RenewAll(b.Context(), rs)
+			found = found || errors.Is(errs[3], driver.ErrLost)
+		}
+		if !found {
+			t.Error("the loss was not found")
+		}
+		b.store.with(nil)
+	})
+}
