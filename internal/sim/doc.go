@@ -17,6 +17,7 @@
 //
 //	plan.go       what happens, drawn from a seed: programs, delays, faults; it is data
 //	tricks.go     faults that begin with a message, or concern only some of them
+//	strike.go     tickets that are deleted by hand, and who has to learn of it
 //	process.go    a process: a Client, its goroutines and their steps, its death
 //	world.go      time, servers, and what the trace shows
 //	net.go        the way between a process and a server: requests, or a stream of bytes
@@ -57,6 +58,8 @@
 //     silent for 5 s; ErrUnavailable only in a fault, ErrClosed only after Close, no error of
 //     another call. Do is back within 100 ms after its function.
 //   - Nobody waits while nobody is in the way.
+//   - On etcd and Consul a holder learns that its ticket was removed: each of its renewals, or
+//     those of its process, looks for one more ticket.
 //   - Events come in order, and what begins has an end.
 //   - After the last fault every name can be had within the stated bounds, the queues are
 //     empty, the servers keep nothing, and all goroutines end.

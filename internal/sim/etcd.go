@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -60,10 +61,13 @@ type cluster struct {
 //go:linkname valCtxCh go.etcd.io/etcd/client/v3.valCtxCh
 var valCtxCh chan struct{}
 
+// probes lets clients probe idle connections as often as etcd does (embed.DefaultGRPCKeepAliveMinTime).
+var probes = grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second})
+
 func newCluster(s *server) *cluster {
 	valCtxCh = nil
 	c := &cluster{
-		s: s, rnd: newStream(s.w.seed, s.name), grpc: grpc.NewServer(), incoming: make(chan net.Conn), closed: make(chan struct{}),
+		s: s, rnd: newStream(s.w.seed, s.name), grpc: grpc.NewServer(probes), incoming: make(chan net.Conn), closed: make(chan struct{}),
 		data: newRevisions(), leases: make(map[int64]*etcdLease), changed: make(chan struct{}),
 	}
 	etcdserverpb.RegisterKVServer(c.grpc, c)
@@ -112,12 +116,14 @@ func (c *cluster) has(name string, token uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, kv := range c.data.keys {
-		if uint64(kv.CreateRevision) == token && strings.HasPrefix(key, "locker/"+name+"#") {
+		if uint64(kv.CreateRevision) == token && isTicketOf(key, name) {
 			return true
 		}
 	}
 	return false
 }
+
+func isTicketOf(key, name string) bool { return strings.HasPrefix(key, "locker/"+name+"#") }
 
 func (c *cluster) leftovers() (all []string) {
 	c.mu.Lock()

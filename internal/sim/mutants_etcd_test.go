@@ -8,11 +8,11 @@ func init() {
 	mutants = append(mutants,
 		mutant{
 			name: "etcd: a put is done though its key is there", file: store,
-			old: "cmps := []clientv3.Cmp{is(p.Key, 0), is(s.tombstone(&p.Ticket), 0)}", new: "cmps := []clientv3.Cmp{is(s.tombstone(&p.Ticket), 0)}",
+			old: "cmps := []clientv3.Cmp{createdAt(p.Key, absent), createdAt(s.tombstone(&p.Ticket), absent)}", new: "cmps := []clientv3.Cmp{createdAt(s.tombstone(&p.Ticket), absent)}",
 		},
 		mutant{
 			name: "etcd: a put is done though its ticket was withdrawn", file: store,
-			old: "cmps := []clientv3.Cmp{is(p.Key, 0), is(s.tombstone(&p.Ticket), 0)}", new: "cmps := []clientv3.Cmp{is(p.Key, 0)}",
+			old: "cmps := []clientv3.Cmp{createdAt(p.Key, absent), createdAt(s.tombstone(&p.Ticket), absent)}", new: "cmps := []clientv3.Cmp{createdAt(p.Key, absent)}",
 			unseen: "a put has to be done after its withdrawal, on a session that other tickets keep",
 		},
 		mutant{
@@ -27,7 +27,7 @@ func init() {
 		},
 		mutant{
 			name: "etcd: a deletion does not look at the number", file: store,
-			old: "If(is(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key))", new: "Then(clientv3.OpDelete(t.Key))",
+			old: "If(createdAt(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key))", new: "Then(clientv3.OpDelete(t.Key))",
 			unseen: "a deletion has to come when its key is used again",
 		},
 		mutant{
@@ -37,7 +37,7 @@ func init() {
 			unseen: "a process with two members has to read a queue from the one that is cut off",
 		},
 		mutant{
-			name: "etcd: a lease that was not found counts as kept alive", file: store,
+			name: "etcd: a lease that was not found counts as kept alive", file: "driver/etcd/keepalive.go",
 			old: "if err == nil && resp.TTL <= 0 {", new: "if err == nil && resp.TTL < 0 {",
 			unseen: "the lease has to end in an outage, which excuses the loss",
 		},

@@ -44,6 +44,21 @@ func init() {
 			old: "if (t.Number <= s.Complete || !t.since.After(restored)) && !w.view.has(t.Entry) {", new: "if false {",
 		},
 		mutant{
+			name: "kvqueue: renewals look for the same tickets each time", file: "driver/internal/kvqueue/lease.go",
+			old: "return a.seen.Compare(b.seen) })", new: "return int(a.Number) - int(b.Number) })",
+		},
+		mutant{
+			name: "kvqueue: a renewal goes on where that of another batch has ended", file: "driver/internal/kvqueue/lease.go",
+			old: "return a.seen.Compare(b.seen) })", new: "return int(a.Number) - int(b.Number) })\n" + `	last := ts[0]
+	for _, t := range e.tickets {
+		if t.session == s && t.seen.After(last.seen) {
+			last = t
+		}
+	}
+	next := max(0, slices.IndexFunc(ts, func(t *ticket) bool { return t.Number > last.Number }))
+	ts = slices.Concat(ts[next:], ts[:next])`,
+		},
+		mutant{
 			name: "consul: the guard of an ended session is set again", file: "driver/consul/try.go",
 			old: "missing = append(missing, lockOp(key, p.Session, []byte(\"made by \"+p.ID)))",
 			new: "missing = append(missing, op{kvOp{Verb: api.KVSet, Key: key, Value: []byte(\"made by \" + p.ID)}})",

@@ -78,7 +78,7 @@ func (s *step) String() string {
 // faultPlan is a fault of the world.
 type faultPlan struct {
 	at, lasts time.Duration
-	kind      string // cut, suspend, slow, reset, stale, die, quit, leave: of a process; pause, down, crash, full, failover: of a server; tricks: see there
+	kind      string // cut, suspend, slow, reset, stale, die, quit, leave: of a process; pause, down, crash, full, failover: of a server; tricks: see there; strike: see there
 	process   string
 	server    int
 	only      bool // of a process: it concerns the way to that server alone
@@ -132,6 +132,7 @@ func draw(seed uint64, world string) *plan {
 	if !calm && plain > 0 {
 		p.tricks()
 	}
+	p.crowd()
 	return p
 }
 

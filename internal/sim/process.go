@@ -333,7 +333,9 @@ func (t *thread) breakOne(ctx context.Context, c *call) {
 		token := q.Tickets[t.p.rnd.n(len(q.Tickets))].Token
 		t.p.w.step("%s breaks %s %d", t.name, c.s.names[0], token)
 		t.p.o.breaks(c.s.names[0], token)
-		err = t.p.client.Break(ctx, c.s.names[0], token)
+		if err = t.p.client.Break(ctx, c.s.names[0], token); err == nil {
+			t.p.o.mustLearn(c.s.names[0], token)
+		}
 	}
 	t.p.o.ended(c, err)
 }

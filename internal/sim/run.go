@@ -260,6 +260,8 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 	switch {
 	case slices.Contains(tricks, f.kind):
 		r.trick(f, until)
+	case f.kind == "strike":
+		r.strike(f)
 	case f.kind == "die" || f.kind == "quit" || f.kind == "leave":
 		r.ends(f.process, f.kind)
 	case whom != "":

@@ -66,10 +66,15 @@ var (
 	errSessionLost = fmt.Errorf("%w: %w", driver.ErrLost, ErrSessionOver)
 )
 
+// lookFor, unless it is zero, takes the place of Options.LookFor: the simulation, whose
+// processes hold few locks, sets it.
+var lookFor int
+
 // New makes an Engine.
 func New(o Options) *Engine {
 	o.Recheck = cmp.Or(o.Recheck, time.Second)
 	o.LongQueue = cmp.Or(o.LongQueue, 64)
+	o.LookFor, o.MissingMost = cmp.Or(lookFor, o.LookFor, 64), cmp.Or(o.MissingMost, 64)
 	e := &Engine{
 		store: o.Store, opts: o,
 		tickets:  make(map[string]*ticket),
@@ -78,7 +83,7 @@ func New(o Options) *Engine {
 		sessions: make(map[*session]struct{}),
 		classes:  make(map[kind]*class),
 	}
-	e.losses.running = make(map[string]context.CancelFunc)
+	e.losses.running = make(map[*session]context.CancelFunc)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }

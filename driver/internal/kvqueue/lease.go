@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -25,8 +26,8 @@ type renewal struct {
 }
 
 // RenewAll implements driver.BatchRenewer: for each session, however many tickets are
-// on it, one request that keeps it alive and one that finds out which tickets are
-// still there.
+// on it, one request that keeps it alive and one, or a few, that find out which tickets
+// are still there.
 func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
 	bySession := make(map[*session][]renewal)
@@ -81,7 +82,7 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	}
 	var missing []*ticket
 	if err == nil {
-		missing, err = e.missing(ctx, s, ts)
+		missing, err = e.missing(ctx, s, e.lookedFor(s, ts))
 	}
 	if err != nil {
 		if !errors.Is(err, driver.ErrLost) {
@@ -108,6 +109,22 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 			e.extend(r, begun)
 		}
 	}
+}
+
+// lookedFor returns which tickets of a session a renewal looks for: if the session is watched
+// for losses, those of which the watch may have reported the loss and, of the others,
+// Options.LookFor that were not looked for the longest. A move that is not answered is
+// repeated, and tells whether its ticket is there.
+func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ts = slices.DeleteFunc(ts, func(t *ticket) bool { return t.moving != nil })
+	if s.reported.IsZero() {
+		return ts
+	}
+	slices.SortFunc(ts, func(a, b *ticket) int { return a.seen.Compare(b.seen) })
+	unsure, _ := slices.BinarySearchFunc(ts, s.reported, func(t *ticket, at time.Time) int { return t.seen.Compare(at) })
+	return ts[:min(unsure+e.opts.LookFor, len(ts))]
 }
 
 // extend notes the renewal of a lease that is not renewed on schedule.
@@ -215,7 +232,9 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 func (e *Engine) moved(t *ticket) {
 	old := t.session
 	t.session, t.moving, t.moves, t.Session = t.moving, nil, 0, t.moving.id
+	t.seen = time.Time{} // neither session's watch may have noticed its end meanwhile
 	e.detach(old)
+	e.planLossWatch(t)
 }
 
 // Shorten implements driver.Shortener: it moves the ticket to a session of that length. The

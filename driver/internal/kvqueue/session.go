@@ -31,6 +31,8 @@ type session struct {
 	busy    bool          // the engine's keep-alive is under way
 	failing bool          // the last keep-alive was not answered
 	retryAt time.Time     // when the engine may try again after a failure
+
+	reported time.Time // when the watch for losses last reported; zero while it does not run
 }
 
 // class is the sessions of one kind. The newest is in use.
@@ -181,9 +183,9 @@ func (e *Engine) sessionOver(s *session) {
 	s.over = true
 	e.retire(s)
 	delete(e.sessions, s)
-	if stop := e.losses.running[s.id]; stop != nil {
+	if stop := e.losses.running[s]; stop != nil {
 		stop()
-		delete(e.losses.running, s.id)
+		delete(e.losses.running, s)
 	}
 	if s.tickets == 0 {
 		return
