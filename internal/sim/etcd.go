@@ -292,8 +292,8 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 	}
 	done := make(chan result, 1)
 	rnd, waited := m.p.stream(what), false
-	m.p.passes(what, false)
-	after := 100*time.Microsecond + rnd.upTo(2*time.Millisecond)
+	one := m.p.passes(what, false)
+	after := 100*time.Microsecond + rnd.upTo(2*time.Millisecond) + one.late("hold")
 	if writes(what) && m.p.plays("lag", rnd) {
 		after += m.p.lag(rnd)
 	}
@@ -303,7 +303,7 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 			waited = true
 			c.s.w.sleep(time.Until(m.silence()) + rnd.upTo(20*time.Millisecond))
 		}
-		if waited && rnd.one(2) || writes(what) && m.p.has("lose") {
+		if waited && rnd.one(2) || writes(what) && m.p.has("lose") || one.is("drop") {
 			c.s.w.message("%s: %s of %s is lost", c.s.name, what, m)
 			return
 		}
@@ -312,8 +312,9 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 		c.mu.Unlock()
 		c.s.w.message("%s: %s of %s: %.300v %v", c.s.name, what, m, a, err)
 		m.p.passes(what, true)
+		c.s.w.sleep(one.late("keep"))
 		switch {
-		case writes(what) && m.p.plays("mute", rnd):
+		case writes(what) && m.p.plays("mute", rnd), one.is("deaf"):
 			return
 		case !writes(what) && m.p.plays("blur", rnd):
 			c.s.w.sleep(rnd.between(5*time.Millisecond, 3*time.Second))

@@ -84,7 +84,8 @@ type faultPlan struct {
 	only      bool // of a process: it concerns the way to that server alone
 	harmless  bool // the store promises that nobody notices
 
-	on     string // "write" or "read": the fault begins with such a message after at
+	on     string // "write", "read" or "kind": the fault begins with such a message after at
+	nth    int    // of a kind: which one, in the order in which the process has first sent one
 	by     string // … of this process
 	skip   int    // … when so many have passed
 	served bool   // … when that has been done
@@ -118,6 +119,10 @@ func draw(seed uint64, world string) *plan {
 		p.world = world
 	}
 	g := newGrammar(s, seed, p.world)
+	if newStream(seed, "focus").one(2) {
+		p.focus(g)
+		return p
+	}
 	calm := p.world == "memory" || s.one(4)
 	for i := range pick(s, 1, 2, 2, 3, 4) {
 		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), calm))
@@ -193,6 +198,9 @@ func (g *grammar) process(name string, calm bool) *processPlan {
 		}
 		p.threads = append(p.threads, steps)
 	}
+	if g.feature("twins", 2) {
+		g.twins(p)
+	}
 	if g.feature("end", 2) || p.lives > 1 {
 		p.end = g.between(10*time.Millisecond, time.Minute)
 	}
@@ -258,7 +266,9 @@ func (g *grammar) kind(s *step) {
 	case g.feature("shared", 2):
 		s.shared = true
 	case g.feature("limit", 2):
-		s.shared, s.limit = true, g.limits[i]
+		if s.shared, s.limit = true, g.limits[i]; g.feature("limits differ", 2) {
+			s.limit = 1 + g.n(3)
+		}
 	}
 	s.noReentry = g.feature("no re-entry", 3)
 	if g.feature("owner", 3) {
@@ -280,6 +290,8 @@ func (g *grammar) lease(s *step) {
 		case "redis", "redlock": // a released lease may come back with old data
 			s.ttl = min(s.ttl, time.Minute)
 		}
+	case g.feature("long", 1) && g.feature("longer", 2):
+		s.ttl = g.between(90*time.Second, 5*time.Minute)
 	}
 	if s.fixed = g.feature("fixed", 2); s.fixed {
 		s.ttl = min(s.ttl, 30*time.Second)
@@ -330,6 +342,7 @@ func (g *grammar) fault(p *plan, kind string) faultPlan {
 	switch g.world {
 	case "all", "fallback":
 		f.server = g.n(2)
+		f.only = f.process != "" && f.kind != "suspend" && g.one(2)
 	case "redlock":
 		f.server = g.n(redlockNodes)
 		if f.only = f.process != "" && f.kind != "suspend" && g.one(2); g.minority {

@@ -148,7 +148,7 @@ func (d *database) tell(notices []pgNotice) {
 		channel := fmt.Sprintf("locker_%x", n.process>>16)
 		for _, pid := range slices.Sorted(maps.Keys(d.links)) {
 			if l := d.links[pid]; l.channels[channel] {
-				l.c.push(pgNotification(pid, channel, n.text), false)
+				l.c.push(pgNotification(pid, channel, n.text), 0)
 			}
 		}
 	}

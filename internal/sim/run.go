@@ -34,6 +34,9 @@ type outcome struct {
 // run runs a plan in a bubble.
 func run(t *testing.T, p *plan) (out outcome) {
 	w := &world{seed: p.seed, used: make(map[int64]bool), names: make(map[string]string)}
+	if slices.ContainsFunc(p.faults, func(f faultPlan) bool { return f.on == "kind" }) {
+		w.kinds = make(kinds)
+	}
 	out.trace = w.trace
 	defer func() {
 		if r := recover(); r != nil { // the bubble cannot end
@@ -258,6 +261,7 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 		r.w.fault(f.kind, whom, until)
 	}
 	switch {
+	case slices.Contains(single, f.kind): // it concerns the message that it has waited for
 	case slices.Contains(tricks, f.kind):
 		r.trick(f, until)
 	case f.kind == "die" || f.kind == "quit" || f.kind == "leave":

@@ -28,6 +28,7 @@ type world struct {
 	log    []entry
 	faults []interval
 	traps  []*trap
+	kinds  kinds             // of messages that were sent; nil: no fault waits for one
 	broken []string          // violations
 	names  map[string]string // of ticket IDs, which are random
 }
@@ -131,7 +132,7 @@ const aftermath = time.Minute + recovery
 // is dead is not noticed soon.
 func (f *interval) after() time.Duration {
 	switch f.kind {
-	case "reset", "lag", "mute", "blur":
+	case "reset", "lag", "mute", "blur", "drop", "deaf", "hold", "keep":
 		return recovery
 	}
 	return aftermath

@@ -1,0 +1,134 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Focused plans are half of all: a few processes, which want one name at about the same time, and a
+// fault or two, each at a message of a kind. They cost little, so that many are tried, and they have
+// little beside the events that are to meet.
+
+// focus draws a focused plan.
+func (p *plan) focus(g *grammar) {
+	g.names, g.steps = g.names[:1], 1+g.n(2)
+	for i := range pick(g.stream, 2, 2, 3) {
+		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), false))
+	}
+	if p.world == "memory" {
+		return
+	}
+	for range 1 + g.n(3) {
+		p.faults = append(p.faults, g.aimed(p))
+	}
+}
+
+// aimed draws a fault that begins with a message of a kind.
+func (g *grammar) aimed(p *plan) faultPlan {
+	f := faultPlan{kind: pick(g.stream, single...), lasts: g.between(10*time.Millisecond, 20*time.Second)}
+	f.process = pick(g.stream, p.processes...).name
+	if g.one(3) { // something that lasts for longer than a message
+		f.kind, f.served = pick(g.stream, append(g.faults(), "die", "leave", "leave", "quit", "lag", "mute")...), g.one(2)
+	}
+	f.on, f.by, f.nth, f.skip = "kind", f.process, g.n(5), max(0, g.n(6)-3)
+	if g.one(4) {
+		f.on = pick(g.stream, "write", "read")
+	}
+	if g.one(3) {
+		f.at = g.upTo(20 * time.Second)
+	}
+	switch f.kind {
+	case "pause", "down", "crash", "full", "failover":
+		f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
+	case "leave", "quit":
+		f.harmless = true
+	case "drop", "deaf", "hold", "keep":
+		return f
+	}
+	if f.by = pick(g.stream, f.process, pick(g.stream, p.processes...).name); g.world == "all" || g.world == "fallback" {
+		f.server = g.n(2)
+		f.only = !f.whole && f.kind != "suspend" && g.one(2)
+	}
+	if g.minority && f.kind != "die" && f.kind != "leave" && f.kind != "quit" {
+		f.ofMinority(g.stream)
+	}
+	return f
+}
+
+// twins has a second goroutine of a process ask for the same as the first, under the same owner.
+func (g *grammar) twins(p *processPlan) {
+	first := &p.threads[0][0]
+	if first.ttl == 0 {
+		return
+	}
+	if first.verb == "all" {
+		first.verb, first.names = "acquire", first.names[:1]
+	}
+	first.owner, first.noReentry = "twins", false
+	second := g.step(0)
+	for second.ttl == 0 {
+		second = g.step(0)
+	}
+	if second.verb == "all" {
+		second.verb = "acquire"
+	}
+	second.names, second.shared, second.limit = first.names, first.shared, first.limit
+	second.owner, second.noReentry = first.owner, false
+	var steps []step
+	if g.one(2) {
+		steps = append(steps, step{verb: "sleep", hold: g.between(time.Millisecond, 2*g.holds)})
+	}
+	p.threads = append(p.threads[:1], append(steps, second))
+}
+
+// once is what becomes of one message.
+type once struct {
+	kind  string
+	lasts time.Duration
+}
+
+func (o *once) is(kind string) bool { return o != nil && o.kind == kind }
+
+// late returns by how much a message is late.
+func (o *once) late(kind string) time.Duration {
+	if o.is(kind) {
+		return o.lasts
+	}
+	return 0
+}
+
+// kinds are the kinds of messages of each process, in the order in which it has first sent one.
+type kinds map[string][]string
+
+// of returns the number of a message's kind, from 1 on.
+func (k kinds) of(process, what string) int {
+	kind := kindOfMessage(what)
+	for i, known := range k[process] {
+		if known == kind {
+			return i + 1
+		}
+	}
+	k[process] = append(k[process], kind)
+	return len(k[process])
+}
+
+// kindOfMessage is the verb of a message, or the script, or the method and the beginning of the path.
+func kindOfMessage(what string) string {
+	if strings.HasPrefix(what, "*") { // of Redis
+		args, _ := parseRESP([]byte(what))
+		if len(args) > 1 && strings.EqualFold(args[0], "EVALSHA") {
+			return args[1]
+		}
+		if len(args) > 0 {
+			return args[0]
+		}
+	}
+	verb, rest, _ := strings.Cut(what, " ")
+	if strings.HasPrefix(rest, "/") {
+		path, _, _ := strings.Cut(rest, "?")
+		parts := strings.Split(path, "/")
+		return verb + strings.Join(parts[:min(len(parts), 4)], "/")
+	}
+	return verb
+}
