@@ -16,6 +16,14 @@ func (p *plan) focus(g *grammar) {
 	for i := range pick(g.stream, 2, 2, 3) {
 		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), false))
 	}
+	p.eachStep(func(_ *processPlan, s *step) {
+		if s.ttl > 0 && g.one(3) { // it is renewed
+			s.hold = g.upTo(2 * min(s.ttl, 20*time.Second))
+		}
+	})
+	if last := p.processes[len(p.processes)-1]; g.feature("operator", 2) {
+		g.operator(last)
+	}
 	if p.world == "memory" {
 		return
 	}
@@ -54,6 +62,14 @@ func (g *grammar) aimed(p *plan) faultPlan {
 		f.ofMinority(g.stream)
 	}
 	return f
+}
+
+// operator has a process break what it finds.
+func (g *grammar) operator(p *processPlan) {
+	p.threads = [][]step{nil}
+	for range 1 + g.n(3) {
+		p.threads[0] = append(p.threads[0], step{verb: "sleep", hold: g.between(time.Millisecond, g.holds)}, step{verb: "break", names: g.names[:1], wait: -1})
+	}
 }
 
 // twins has a second goroutine of a process ask for the same as the first, under the same owner.

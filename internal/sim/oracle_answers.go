@@ -18,6 +18,9 @@ func (o *oracle) ended(c *call, err error) {
 	if c.s.ttl > 0 && !c.p.isDead() {
 		for _, p := range c.parts {
 			p.gone = time.Now().Add(o.slack(c))
+			if errors.Is(err, locker.ErrClosed) && (p.queued.IsZero() || c.s.owner != "") { // a late request is not looked for after Close
+				p.gone = o.endsAt(c, p.gone)
+			}
 		}
 	}
 	o.mu.Unlock()

@@ -104,7 +104,7 @@ func (o *oracle) limits(name string) {
 
 // overtaken checks that nobody was overtaken by a grant. With mu held.
 func (o *oracle) overtaken(p *part) {
-	if o.degraded || p.reentered {
+	if o.degraded || p.reentered || o.w.mixed {
 		return
 	}
 	ahead := 0 // of a permit: tickets that share
@@ -195,7 +195,7 @@ func (o *oracle) slack(c *call) time.Duration {
 	if b := driver.BoundsOf(c.p.d, ttl); !o.w.disturbed("", c.begun, now) {
 		return 2*time.Second + min(c.s.minHold, b.Crash)
 	}
-	return o.w.quietSince(now, now).Sub(now) + aftermath // it is removed when the store is back
+	return o.w.quietSince(now, now).Sub(now) + o.lookedFor() // it is removed when the store is back
 }
 
 // endsAt is when the lease of a call has ended by itself that was last renewed then. With mu held.

@@ -290,7 +290,7 @@ func (g *grammar) lease(s *step) {
 		case "redis", "redlock": // a released lease may come back with old data
 			s.ttl = min(s.ttl, time.Minute)
 		}
-	case g.feature("long", 1) && g.feature("longer", 2):
+	case g.feature("long", 3):
 		s.ttl = g.between(90*time.Second, 5*time.Minute)
 	}
 	if s.fixed = g.feature("fixed", 2); s.fixed {
