@@ -12,6 +12,7 @@ func (r *runner) all(two func(first, second string, join func(process string, a,
 	rnd := newStream(r.w.seed, "all")
 	second, authority, nested := pick(rnd, "bank", "memcached"), 1, rnd.one(4)
 	alone := make(map[string]bool)
+	r.w.both = true
 	if rnd.one(2) {
 		authority, r.w.mixed = rnd.n(2), true
 		for _, p := range r.plan.processes {

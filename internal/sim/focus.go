@@ -54,12 +54,12 @@ func (g *grammar) aimed(p *plan) faultPlan {
 	case "drop", "deaf", "hold", "keep":
 		return f
 	}
-	if f.by = pick(g.stream, f.process, pick(g.stream, p.processes...).name); g.world == "all" || g.world == "fallback" {
+	if f.by = pick(g.stream, f.process, pick(g.stream, p.processes...).name); g.world == "all" || g.world == "fallback" || g.world == "redlock" {
 		f.server = g.n(2)
 		f.only = !f.whole && f.kind != "suspend" && g.one(2)
 	}
 	if g.minority && f.kind != "die" && f.kind != "leave" && f.kind != "quit" {
-		f.ofMinority(g.stream)
+		f.ofMinority(g.stream, redlockNodes(g.seed))
 	}
 	return f
 }

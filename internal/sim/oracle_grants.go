@@ -48,7 +48,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		h.asked = c.begun
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
-		h.begun, h.asked = o.w.begun, time.Time{}
+		h.begun, h.asked, h.fixed = o.w.begun, time.Time{}, true // perhaps
 	}
 	if !h.alive() {
 		o.holds[p.name] = append(o.holds[p.name], h)
@@ -273,6 +273,8 @@ func (o *oracle) closed(p *process) {
 				continue
 			}
 			switch now := time.Now(); {
+			case part.granted.IsZero() && part.queued.IsZero() && !c.ended.IsZero() && c.ended.Add(o.lookedFor()).After(p.closing): // a late request is not looked for any more
+				part.gone = o.endsAt(c, latest(now, part.gone))
 			case part.gone.After(p.closing) && o.w.disturbed(p.name, p.closing, now):
 				part.gone = o.endsAt(c, latest(now, part.gone))
 			case part.gone.IsZero() && o.w.disturbed(p.name, c.begun, now):

@@ -144,3 +144,20 @@ func (o *oracle) primarySilent(c *call) bool {
 	}
 	return silent
 }
+
+// outOfOrder reports whether a ticket that was asked for later than the call was queued may be ahead of its
+// ticket: it has waited for another call of its owner first, or its second store has another order.
+func (o *oracle) outOfOrder(c *call) bool {
+	return c.s.owner != "" || o.w.mixed || o.w.both && c.s.shared
+}
+
+// goneFrom is when a ticket has gone, from the first store, too, if the second was asked instead. With mu held.
+func (o *oracle) goneFrom(p *part) time.Time {
+	if !o.degraded {
+		return p.gone
+	}
+	if quiet := o.w.quietSince(p.c.begun, p.gone, p.c.p.name); quiet.After(p.c.begun) {
+		return latest(p.gone, quiet)
+	}
+	return p.gone
+}

@@ -215,7 +215,7 @@ func (r *runner) build() {
 		r.all(two)
 		w.late = 2 * w.late
 	case "redlock":
-		for i := range redlockNodes {
+		for i := range redlockNodes(w.seed) {
 			w.servers = append(w.servers, &server{w: w, name: fmt.Sprint("redlock", i)})
 		}
 		newNodes(w.servers)

@@ -21,6 +21,7 @@ type world struct {
 	drift     float64                             // by which part a server's clock runs faster than those of the processes
 	late      time.Duration                       // by how much a grant may come after it was possible, in a healthy world
 	slow      time.Duration                       // by how much an answer is late while a minority of the servers does not answer
+	both      bool                                // each lock needs two servers
 	mixed     bool                                // some processes use one of two stores, where others queue later
 	hasSecond bool                                // the second server is asked instead of the first while that is away
 	exact     bool                                // the only errors of the driver are those of its network: the rest is the core's
