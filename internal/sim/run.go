@@ -163,9 +163,11 @@ func (r *runner) build() {
 			s.model, w.late = newTable(s), max(w.late, 700*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openTable(s, p) }
 		case "consul":
+			w.sessions = 10 * time.Second
 			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openConsul(s, p) }
 		case "etcd":
+			w.sessions = 2 * time.Second
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
 		case "postgres":
@@ -234,9 +236,16 @@ func (r *runner) fault(f faultPlan, rnd *stream) {
 		until = r.w.unique(time.Now().Add(f.lasts))
 		r.begin(f, until)
 	}
-	if f.on == "" {
+	switch {
+	case f.on == "":
 		begin()
-	} else if !r.w.arm(f, begin) {
+	case f.delay > 0:
+		if !r.w.arm(f, func() {}) {
+			return
+		}
+		r.w.sleep(f.delay)
+		begin()
+	case !r.w.arm(f, begin):
 		return
 	}
 	r.w.sleep(time.Until(until))
@@ -266,6 +275,8 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 		r.trick(f, until)
 	case f.kind == "die" || f.kind == "quit" || f.kind == "leave":
 		r.ends(f.process, f.kind)
+	case f.kind == "hand":
+		r.byHand(r.w.servers[0], newStream(r.w.seed, fmt.Sprint("hand ", f.on, f.nth, f.skip, f.at)))
 	case whom != "":
 		r.faultOf(f, until)
 	default:
@@ -290,6 +301,8 @@ func (r *runner) faultOf(f faultPlan, until time.Time) {
 			p.slow = latest(p.slow, until)
 		case "stale":
 			p.stale = latest(p.stale, until)
+		case "stall":
+			p.stalled = time.Now()
 		default:
 			p.cut = latest(p.cut, until)
 		}
@@ -424,7 +437,7 @@ func (r *runner) names() (names []string) {
 
 // longest returns the longest lease of the plan.
 func (r *runner) longest() (longest time.Duration) {
-	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend) })
+	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend, s.extendToo) })
 	return min(longest, math.MaxInt64/4)
 }
 

@@ -15,11 +15,12 @@ type world struct {
 	seed  uint64
 	begun time.Time
 
-	servers []*server
-	open    func(process string) (driver.Driver, []*path, error)
-	watched bool          // a dead process is found by whoever waits long enough
-	drift   float64       // by which part a server's clock runs faster than those of the processes
-	late    time.Duration // by how much a grant may come after it was possible, in a healthy world
+	servers  []*server
+	open     func(process string) (driver.Driver, []*path, error)
+	watched  bool          // a dead process is found by whoever waits long enough
+	sessions time.Duration // the shortest that the store gives; 0: it has none
+	drift    float64       // by which part a server's clock runs faster than those of the processes
+	late     time.Duration // by how much a grant may come after it was possible, in a healthy world
 
 	checked chan struct{} // closed when all names were had, after the last fault
 
@@ -190,6 +191,15 @@ type model interface {
 // finder is a model that can say whether a ticket is there.
 type finder interface {
 	has(name string, token uint64) bool
+}
+
+// has reports whether the one server has a ticket.
+func (w *world) has(name string, token uint64) bool {
+	if len(w.servers) != 1 {
+		return false
+	}
+	k, ok := w.servers[0].model.(finder)
+	return ok && k.has(name, token)
 }
 
 // forgetful is a model that may forget some leases, and remember others that were released.
