@@ -218,7 +218,7 @@ func (o *oracle) waitedForNobody(p *part) {
 	for _, b := range o.blockers(p) {
 		concerned = append(concerned, b.c.p.name)
 		switch {
-		case b.asked().After(p.queued) && b.c.t != c.t: // behind p
+		case b.asked().After(p.queued) && b.c.t != c.t && c.s.owner == "": // behind p, which has not waited for another call of its owner first
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":
 			return
 		case b.gone.After(free):

@@ -67,6 +67,9 @@ func (o *oracle) lasts(h *hold, k *locker.Lock) {
 	if !h.fixed || h.ttl < shortTTL || h.asked.IsZero() && !h.waited || o.w.sessions == 0 && !o.w.watched || len(o.w.servers) > 1 {
 		return
 	}
+	if o.w.faulty(h.p.name, h.at.Add(-recovery), h.at) > 0 { // the lease counts from when the last request was sent
+		return
+	}
 	end := k.Deadline()
 	if early := h.leased().Add(h.ttl * 95 / 100).Sub(end); early > 0 && !end.IsZero() {
 		o.w.fail("the lease of %v is over %v too early, at %v", h, early, end.Sub(o.w.begun))

@@ -131,9 +131,14 @@ const aftermath = time.Minute + recovery
 
 // after is how long the effects of a fault may last. Only what leaves a connection open that
 // is dead is not noticed soon.
-func (f *interval) after() time.Duration {
+func (w *world) after(f *interval) time.Duration {
 	switch f.kind {
-	case "reset", "lag", "mute", "blur", "drop", "deaf", "hold", "keep":
+	case "keep": // who has waited for the answer has it at the end
+		if w.sessions > 0 {
+			return 200 * time.Millisecond
+		}
+		return recovery
+	case "reset", "lag", "mute", "blur", "drop", "deaf", "hold":
 		return recovery
 	}
 	return aftermath
@@ -146,7 +151,7 @@ func (w *world) quietSince(from, to time.Time, processes ...string) time.Time {
 	defer w.mu.Unlock()
 	for _, f := range w.faults {
 		if f.from.Before(to) && (f.process == "" || len(processes) == 0 || slices.Contains(processes, f.process)) {
-			from = latest(from, f.to.Add(f.after()))
+			from = latest(from, f.to.Add(w.after(&f)))
 		}
 	}
 	return from
