@@ -13,25 +13,44 @@ import (
 // focus draws a focused plan.
 func (p *plan) focus(g *grammar) {
 	g.names, g.steps = g.names[:1], 1+g.n(3)
-	for i := range pick(g.stream, 2, 2, 3) {
-		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), false))
+	many := []int{2, 2, 3}
+	if g.keeps() {
+		many = []int{1, 2, 2, 3}
 	}
-	if p.world == "memory" {
+	calm := p.world == "memory" || g.one(4)
+	for i := range pick(g.stream, many...) {
+		process := g.process(fmt.Sprintf("p%d", i), calm)
+		if g.keeps() && process.end == 0 && g.one(3) {
+			process.stays, process.keeps = true, max(g.ttl, 2*time.Second)
+		}
+		p.processes = append(p.processes, process)
+	}
+	if calm {
 		return
 	}
 	for range 1 + g.n(3) {
 		f := g.aimed(p)
 		p.faults = append(p.faults, f)
-		if g.one(3) {
+		if g.one(2) {
 			p.faults = append(p.faults, g.companion(f))
 		}
 	}
 }
 
+// keeps reports whether a process of the world keeps alive what it has left behind by mistake, for
+// as long as it has another ticket: by a heartbeat, or by a session.
+func (g *grammar) keeps() bool {
+	switch g.world {
+	case "memcached", "dynamodb", "etcd", "consul":
+		return true
+	}
+	return false
+}
+
 // companion draws a fault that comes with another one: just then, or soon after.
 func (g *grammar) companion(of faultPlan) faultPlan {
 	f := of
-	f.kind = pick(g.stream, append(g.faults(), "leave", "leave", "leave", "quit", "die", "lag", "mute", "lose")...)
+	f.kind = pick(g.stream, append(g.faults(), "leave", "leave", "leave", "leave", "leave", "quit", "die", "lag", "mute", "lose")...)
 	f.lasts, f.more, f.only, f.harmless = g.between(10*time.Millisecond, 20*time.Second), nil, false, false
 	if g.one(2) {
 		f.delay = g.between(time.Millisecond, 5*time.Second)
@@ -65,7 +84,7 @@ func (g *grammar) aimed(p *plan) faultPlan {
 	case "leave", "quit", "hand":
 		f.harmless = true
 	case "drop", "deaf", "hold", "keep":
-		if f.kind == "hold" && g.one(4) {
+		if f.kind == "hold" && g.one(3) {
 			f.lasts = g.between(10*time.Second, g.latest())
 		}
 		if g.one(3) {

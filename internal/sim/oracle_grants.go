@@ -56,7 +56,9 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	for _, other := range o.holds[p.name] {
 		o.compare(h, other)
 	}
-	o.lasts(h, k)
+	if len(c.parts) == 1 { // else it may have been granted long before
+		o.lasts(h, k)
+	}
 	o.overtaken(p)
 	o.holds[p.name] = append(o.holds[p.name], h)
 	o.limits(p.name)

@@ -230,7 +230,7 @@ func (g *grammar) step(depth int) step {
 		return s
 	}
 	if g.feature("ask", 5) {
-		s := step{verb: pick(g.stream, "inspect", "inspect", "list", "ping", "break"), names: []string{pick(g.stream, g.names...)}, wait: -1}
+		s := step{verb: pick(g.stream, "inspect", "inspect", "list", "ping", "break", "break"), names: []string{pick(g.stream, g.names...)}, wait: -1}
 		if g.one(3) {
 			s.timeout, s.cause = g.between(time.Microsecond, time.Second), pick(g.stream, causes...)
 		}
