@@ -26,6 +26,7 @@ type path struct {
 	stale   time.Time // until then a server answers that does not know that it was deposed
 	slow    time.Time // everything takes up to a second until then
 	stalled time.Time // streams that were begun before are silent, and nobody knows
+	deposed func()    // is called when stale is set; may be nil
 	dead    bool      // the process has died: nothing gets through any more
 
 	tricked map[string]time.Time // until when each trick is played

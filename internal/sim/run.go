@@ -294,6 +294,9 @@ func (r *runner) faultOf(f faultPlan, until time.Time) {
 			p.reset()
 			return
 		}
+		if f.kind == "stale" && p.deposed != nil {
+			defer p.deposed()
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch f.kind {
