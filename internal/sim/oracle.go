@@ -25,10 +25,14 @@ type oracle struct {
 	events   map[uint64]locker.EventKind // the last of each acquisition
 	grants   map[uint64]time.Time        // the time of each
 	renewed  map[uint64]time.Time        // when the last renewal of each was asked for
+	losses   map[loss]time.Time          // of which a process was notified
 }
 
 func newOracle(w *world) *oracle {
-	return &oracle{w: w, holds: make(map[string][]*hold), broken: make(map[string]map[uint64]bool), untold: make(map[string]time.Time), events: make(map[uint64]locker.EventKind), grants: make(map[uint64]time.Time), renewed: make(map[uint64]time.Time)}
+	return &oracle{
+		w: w, holds: make(map[string][]*hold), broken: make(map[string]map[uint64]bool), untold: make(map[string]time.Time),
+		events: make(map[uint64]locker.EventKind), grants: make(map[uint64]time.Time), renewed: make(map[uint64]time.Time), losses: make(map[loss]time.Time),
+	}
 }
 
 // call is one call of the API, which may take several names.
@@ -205,6 +209,8 @@ func (o *oracle) lost(p *process, e locker.Event) {
 			continue
 		}
 		o.w.step("%s has lost %s: %v", p.name, h, e.Err)
+		o.cutShort(h, e, then)
+		o.ends(h)
 		if o.stillThere(e) {
 			o.w.fail("the store is said to have lost it, and has it: %v: %v", h, e.Err)
 		}

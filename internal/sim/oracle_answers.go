@@ -113,6 +113,8 @@ func (o *oracle) isTrue(c *call, err error) {
 func (o *oracle) unavailable(c *call) bool {
 	o.mu.Lock()
 	over, broken := c.over, o.anyBroken(c.s.names[0])
+	part := c.parts[c.s.names[0]]
+	waited := o.w.exact && len(c.parts) == 1 && c.s.owner == "" && part != nil && !part.queued.IsZero()
 	o.mu.Unlock()
 	if broken {
 		return true // a ticket that is broken before its caller has it
@@ -120,11 +122,15 @@ func (o *oracle) unavailable(c *call) bool {
 	if over.IsZero() && c.ctx.Err() != nil {
 		over = time.Now()
 	}
-	if c.s.timeout > 0 && c.s.timeout < shortTTL || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.wait > 0 && c.s.wait < shortTTL) || !over.IsZero() && over.Sub(c.begun) < shortTTL {
+	if waited { // the store has answered
+		return c.p.plan.observer != "" || o.w.disturbed(c.p.name, c.begun, time.Now())
+	}
+	short := shortTTL + o.w.slow
+	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(c.begun) < short {
 		return true // the store cannot answer that fast
 	}
 	// While a call waits for another one with the same owner, the time that the observers of that one take counts as the store's.
-	return c.s.owner != "" && c.p.plan.observer == "slow" || o.w.disturbed(c.p.name, c.begun, time.Now())
+	return c.p.napped(c) || o.w.disturbed(c.p.name, c.begun, time.Now())
 }
 
 // answered checks the answer to a call that may be made at any time.
@@ -218,7 +224,7 @@ func (o *oracle) waitedForNobody(p *part) {
 	for _, b := range o.blockers(p) {
 		concerned = append(concerned, b.c.p.name)
 		switch {
-		case b.asked().After(p.queued) && b.c.t != c.t && c.s.owner == "": // behind p, which has not waited for another call of its owner first
+		case c.s.owner == "" && b.asked().After(p.queued) && b.c.t != c.t: // behind p, which has not waited for another call of its owner before
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":
 			return
 		case b.gone.After(free):

@@ -43,6 +43,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		ttl: c.s.ttl, fixed: c.s.fixed, minHold: c.s.minHold, handles: []<-chan struct{}{k.Done()},
 	}
 	p.hold = h
+	o.known(h)
 	if h.waited = !p.queued.IsZero() && !p.reentered; p.queued.IsZero() {
 		h.asked = c.begun
 	}
@@ -123,15 +124,21 @@ func (o *oracle) overtaken(p *part) {
 	if o.degraded || p.reentered {
 		return
 	}
+	ahead := 0 // of a permit: tickets that share
+	defer func() { o.outnumbered(p, ahead) }()
 	for _, c := range o.calls {
 		a := c.parts[p.name]
 		if a == nil || a == p || a.queued.IsZero() || !a.queued.Before(p.c.begun) || a.rejoined || !a.granted.IsZero() || !c.ended.IsZero() {
 			continue
 		}
-		if c.s.shared && p.c.s.shared || c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
+		if c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
 			continue
 		}
 		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || o.anyBroken(p.name) {
+			continue
+		}
+		if c.s.shared && p.c.s.shared {
+			ahead++
 			continue
 		}
 		o.w.fail("%s waits for %s since %v, and was overtaken by %s, which asked at %v",

@@ -30,6 +30,7 @@ type process struct {
 
 	mu        sync.Mutex
 	calls     []*call
+	naps      []nap
 	suspended time.Time // until then it does nothing
 	closing   time.Time // when Close was called
 	closed    time.Time // when it returned
@@ -48,7 +49,7 @@ func newProcess(w *world, o *oracle, plan *processPlan, life int) (*process, err
 	opts := []locker.ClientOption{locker.WithObserver(o.observe(p))}
 	switch plan.observer {
 	case "slow":
-		opts = append(opts, locker.WithObserver(func(context.Context, locker.Event) { w.sleep(p.rnd.between(time.Millisecond, 20*time.Second)) }))
+		opts = append(opts, locker.WithObserver(func(ctx context.Context, _ locker.Event) { p.nap(ctx, p.rnd.between(time.Millisecond, 20*time.Second)) }))
 	case "panics":
 		opts = append(opts, locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if (e.Kind == locker.EventAcquired || e.Kind == locker.EventFailed || e.Kind == locker.EventWaiting) && p.rnd.one(3) {
@@ -208,6 +209,32 @@ func (p *process) suspend(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.suspended = until
+}
+
+// nap is the time that a slow observer takes, for the event of a call.
+type nap struct {
+	c        *call // nil: of none that is known
+	from, to time.Time
+}
+
+// nap has an observer take that long.
+func (p *process) nap(ctx context.Context, d time.Duration) {
+	c, _ := ctx.Value(callKey{}).(*call)
+	now := time.Now()
+	p.mu.Lock()
+	p.naps = append(p.naps, nap{c, now, now.Add(d)})
+	p.mu.Unlock()
+	p.w.sleep(d)
+}
+
+// napped reports whether an observer of another call with the same owner has been slow in the time of a call.
+func (p *process) napped(c *call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.naps, func(n nap) bool {
+		other := n.c == nil || n.c != c && n.c.s.owner == c.s.owner
+		return c.s.owner != "" && other && !n.to.Before(c.begun)
+	})
 }
 
 // waitAwake waits while the process is suspended.

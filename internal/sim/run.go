@@ -16,6 +16,7 @@ import (
 	"github.com/lockerproject/locker/compose"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/driver/redlock"
 )
 
 var traced = flag.Bool("messages", false, "sim: print all messages of the run")
@@ -47,6 +48,7 @@ func run(t *testing.T, p *plan) (out outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w.begun, w.checked = time.Now(), make(chan struct{})
 		r := &runner{w: w, o: newOracle(w), plan: p}
+		w.pushed = r.o.pushed
 		r.run()
 		out.calls = len(r.o.calls)
 		for _, holds := range r.o.holds {
@@ -219,11 +221,12 @@ func (r *runner) build() {
 			w.servers = append(w.servers, &server{w: w, name: fmt.Sprint("redlock", i)})
 		}
 		newNodes(w.servers)
-		w.late = 500 * time.Millisecond
+		w.late, w.slow = 500*time.Millisecond, 2*redlock.DefaultTimeout
 		w.open = func(p string) (driver.Driver, []*path, error) { return openRedlock(w.servers, p) }
 	case "fallback":
 		two("bank", "bank", func(a, b driver.Driver) driver.Driver { return compose.Fallback(a, compose.TokenBase(b, 1<<40)) })
 	default:
+		w.exact = r.plan.world == "bank"
 		one(add(r.plan.world))
 	}
 }

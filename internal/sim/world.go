@@ -17,10 +17,13 @@ type world struct {
 
 	servers  []*server
 	open     func(process string) (driver.Driver, []*path, error)
-	watched  bool          // a dead process is found by whoever waits long enough
-	sessions time.Duration // the shortest that the store gives; 0: it has none
-	drift    float64       // by which part a server's clock runs faster than those of the processes
-	late     time.Duration // by how much a grant may come after it was possible, in a healthy world
+	watched  bool                                // a dead process is found by whoever waits long enough
+	sessions time.Duration                       // the shortest that the store gives; 0: it has none
+	drift    float64                             // by which part a server's clock runs faster than those of the processes
+	late     time.Duration                       // by how much a grant may come after it was possible, in a healthy world
+	slow     time.Duration                       // by how much an answer is late while a minority of the servers does not answer
+	exact    bool                                // the only errors of the driver are those of its network: the rest is the core's
+	pushed   func(process string, h driver.Hold) // is called when a process was notified of a loss
 
 	checked chan struct{} // closed when all names were had, after the last fault
 
