@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ func (c *cluster) removeOne(rnd *stream) (string, uint64) {
 		return "", 0
 	}
 	key := pick(rnd, keys...)
+	if rnd.one(2) { // who is last waits, perhaps
+		key = slices.MaxFunc(keys, func(a, b string) int { return int(c.data.keys[a].CreateRevision - c.data.keys[b].CreateRevision) })
+	}
 	kv, before := c.data.keys[key], c.data.revision
 	c.data.remove(c.data.find(kv.Key, nil), before+1)
 	c.change(before)
@@ -44,6 +48,9 @@ func (a *agent) removeOne(rnd *stream) (string, uint64) {
 		return "", 0
 	}
 	key := pick(rnd, keys...)
+	if rnd.one(2) {
+		key = slices.MaxFunc(keys, func(x, y string) int { return cmp.Compare(a.pairs[x].CreateIndex, a.pairs[y].CreateIndex) })
+	}
 	name, _, _ := strings.Cut(key[len(queues):], "/")
 	p, index := a.pairs[key], a.write(maps.Clone(a.pairs))
 	a.remove(key, index)

@@ -58,6 +58,9 @@ func (g *grammar) companion(of faultPlan) faultPlan {
 	switch f.kind {
 	case "pause", "down", "crash", "full", "failover":
 		f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
+	case "stale":
+		f.lasts = max(f.lasts, g.between(time.Second, 20*time.Second))
+		fallthrough
 	default:
 		f.whole, f.harmless = false, f.kind == "leave" || f.kind == "quit" || f.kind == "hand"
 	}
@@ -83,6 +86,8 @@ func (g *grammar) aimed(p *plan) faultPlan {
 		f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
 	case "leave", "quit", "hand":
 		f.harmless = true
+	case "stale": // a query that waits is answered at its end
+		f.lasts = max(f.lasts, g.between(time.Second, 20*time.Second))
 	case "drop", "deaf", "hold", "keep":
 		if f.kind == "hold" && g.one(3) {
 			f.lasts = g.between(10*time.Second, g.latest())
@@ -186,7 +191,8 @@ func kindOfMessage(what string) string {
 	}
 	verb, rest, _ := strings.Cut(what, " ")
 	if strings.HasPrefix(rest, "/") {
-		path, _, _ := strings.Cut(rest, "?")
+		path, _, _ := strings.Cut(rest, " ")
+		path, _, _ = strings.Cut(path, "?")
 		parts := strings.Split(path, "/")
 		verb += strings.Join(parts[:min(len(parts), 4)], "/")
 	}

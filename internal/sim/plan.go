@@ -207,8 +207,11 @@ func (g *grammar) process(name string, calm bool) *processPlan {
 	if g.feature("twins", 2) {
 		g.twins(p)
 	}
-	if g.feature("poll", 4) {
+	switch {
+	case g.feature("poll", 4):
 		g.poll(p)
+	case g.feature("loop", 2):
+		g.loop(p)
 	}
 	if g.feature("end", 2) || p.lives > 1 {
 		p.end = g.between(10*time.Millisecond, time.Minute)
@@ -344,7 +347,7 @@ var causes = []string{"deadline", "cancelled", "not acquired", "lost", "closed",
 func (g *grammar) faults() []string {
 	kinds := []string{"cut", "cut", "suspend", "slow", "reset", "pause", "down", "crash", "full"}
 	if g.world == "consul" || g.world == "etcd" {
-		kinds = append(kinds, "stale", "stale", "hand")
+		kinds = append(kinds, "stale", "stale", "stale", "stale", "hand", "hand")
 	}
 	if g.world == "etcd" {
 		kinds = append(kinds, "stall")

@@ -48,6 +48,9 @@ func run(t *testing.T, p *plan) (out outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w.begun, w.checked = time.Now(), make(chan struct{})
 		r := &runner{w: w, o: newOracle(w), plan: p}
+		if r.shortest() >= time.Second { // shorter ones are renewed that often
+			w.busy.begin()
+		}
 		w.pushed = r.o.pushed
 		r.run()
 		out.calls = len(r.o.calls)
@@ -104,6 +107,9 @@ func (r *runner) wait(all *sync.WaitGroup) {
 	most := min(3*time.Hour+2*r.o.longest, 12*time.Hour) // a lock that is never released costs its renewals
 	select {
 	case <-done:
+	case <-r.w.busy.over:
+		r.end()
+		<-done
 	case <-time.After(most):
 		r.w.fail("after %v something has not come back: %s", most, r.stuck())
 		r.end()
@@ -445,6 +451,17 @@ func (r *runner) names() (names []string) {
 func (r *runner) longest() (longest time.Duration) {
 	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend, s.extendToo) })
 	return min(longest, math.MaxInt64/4)
+}
+
+// shortest returns the shortest lease of the plan.
+func (r *runner) shortest() time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	r.plan.eachStep(func(_ *processPlan, s *step) {
+		if s.ttl > 0 {
+			shortest = min(shortest, s.ttl)
+		}
+	})
+	return shortest
 }
 
 // eachStep calls f with each step of a plan.

@@ -42,3 +42,21 @@ func (g *grammar) poll(p *processPlan) {
 	}
 	p.threads[0] = cloneSteps(steps)
 }
+
+// loop has the first goroutine of a process take a lock again and again, for a moment, as who works
+// off a list does: then tickets come while others go.
+func (g *grammar) loop(p *processPlan) {
+	one := p.threads[0][0]
+	if one.ttl == 0 || one.verb == "all" {
+		return
+	}
+	one.hold, one.extend, one.extendToo, one.inner = g.between(50*time.Microsecond, 10*time.Millisecond), 0, 0, nil
+	if one.release == "never" {
+		one.release = ""
+	}
+	var steps []step
+	for range 3 + g.n(6) {
+		steps = append(steps, one)
+	}
+	p.threads[0] = steps
+}

@@ -145,6 +145,9 @@ func (w *world) disarm(t *trap) bool {
 // of the message; nil: nothing special.
 func (p *path) passes(what string, served bool) (one *once) {
 	w := p.w
+	if !served {
+		w.busy.count(w, p.process)
+	}
 	w.mu.Lock()
 	kind := 0
 	if w.kinds != nil {

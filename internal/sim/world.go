@@ -32,6 +32,7 @@ type world struct {
 	log    []entry
 	faults []interval
 	traps  []*trap
+	busy   rates
 	kinds  kinds             // of messages that were sent; nil: no fault waits for one
 	broken []string          // violations
 	names  map[string]string // of ticket IDs, which are random
