@@ -183,7 +183,7 @@ func (o *oracle) released(c *call, err error) {
 				gone = latest(gone, p.gone)
 			}
 			p.gone = gone
-			p.hold.released = err == nil && c.s.verb != "do" && !p.hold.alive() && len(c.parts) == 1 && p.hold.minHold == 0 && !c.p.isClosing() && c.p.plan.observer == ""
+			p.hold.released = err == nil && c.s.verb != "do" && !p.hold.alive() && len(c.parts) == 1 && p.hold.minHold == 0 && !c.p.isClosing() && c.p.plan.observer == "" && !o.reenters(c)
 		}
 	}
 	o.mu.Unlock()
@@ -195,6 +195,13 @@ func (o *oracle) released(c *call, err error) {
 		err = nil // the event was checked
 	}
 	o.answered(c.p, "release", begun, bound, err)
+}
+
+// reenters reports whether another call of the same owner may be about to re-enter the lock. With mu held.
+func (o *oracle) reenters(c *call) bool {
+	return c.s.owner != "" && slices.ContainsFunc(o.calls, func(other *call) bool {
+		return other.p == c.p && other.s.owner == c.s.owner && other.ended.IsZero()
+	})
 }
 
 // goneAfter is when a ticket has gone after a release that was answered with err. With mu held.
