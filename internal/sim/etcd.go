@@ -170,6 +170,11 @@ func openCluster(s *server, process string) (driver.Driver, *path, error) {
 	for i := range 1 + newStream(s.w.seed, "members "+process).n(2) {
 		members[fmt.Sprintf("m%d:2379", i)] = &etcdMember{c: c, p: p, index: i}
 	}
+	p.deposed = func() { // the first member knows what there is now
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		members["m0:2379"].view()
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: slices.Sorted(maps.Keys(members)), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 5 * time.Second,

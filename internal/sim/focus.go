@@ -12,9 +12,18 @@ import (
 
 // focus draws a focused plan.
 func (p *plan) focus(g *grammar) {
-	g.names, g.steps = g.names[:1], 1+g.n(2)
-	for i := range pick(g.stream, 2, 2, 3) {
-		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), false))
+	g.names, g.steps = g.names[:1], 1+g.n(3)
+	many := []int{2, 2, 3}
+	if g.keeps() {
+		many = []int{1, 2, 2, 3}
+	}
+	calm := p.world == "memory" || g.one(4)
+	for i := range pick(g.stream, many...) {
+		process := g.process(fmt.Sprintf("p%d", i), calm)
+		if g.keeps() && process.end == 0 && g.one(3) {
+			process.stays, process.keeps = true, max(g.ttl, 2*time.Second)
+		}
+		p.processes = append(p.processes, process)
 	}
 	p.eachStep(func(_ *processPlan, s *step) {
 		if s.ttl > 0 && g.one(3) { // it is renewed
@@ -24,12 +33,46 @@ func (p *plan) focus(g *grammar) {
 	if last := p.processes[len(p.processes)-1]; g.feature("operator", 2) {
 		g.operator(last)
 	}
-	if p.world == "memory" {
+	if calm {
 		return
 	}
 	for range 1 + g.n(3) {
-		p.faults = append(p.faults, g.aimed(p))
+		f := g.aimed(p)
+		p.faults = append(p.faults, f)
+		if g.one(2) {
+			p.faults = append(p.faults, g.companion(f))
+		}
 	}
+}
+
+// keeps reports whether a process of the world keeps alive what it has left behind by mistake, for
+// as long as it has another ticket: by a heartbeat, or by a session.
+func (g *grammar) keeps() bool {
+	switch g.world {
+	case "memcached", "dynamodb", "etcd", "consul":
+		return true
+	}
+	return false
+}
+
+// companion draws a fault that comes with another one: just then, or soon after.
+func (g *grammar) companion(of faultPlan) faultPlan {
+	f := of
+	f.kind = pick(g.stream, append(g.faults(), "leave", "leave", "leave", "leave", "leave", "quit", "die", "lag", "mute", "lose")...)
+	f.lasts, f.more, f.only, f.harmless = g.between(10*time.Millisecond, 20*time.Second), nil, false, false
+	if g.one(2) {
+		f.delay = g.between(time.Millisecond, 5*time.Second)
+	}
+	switch f.kind {
+	case "pause", "down", "crash", "full", "failover":
+		f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
+	case "stale":
+		f.lasts = max(f.lasts, g.between(time.Second, 20*time.Second))
+		fallthrough
+	default:
+		f.whole, f.harmless = false, f.kind == "leave" || f.kind == "quit" || f.kind == "hand"
+	}
+	return f
 }
 
 // aimed draws a fault that begins with a message of a kind.
@@ -39,7 +82,7 @@ func (g *grammar) aimed(p *plan) faultPlan {
 	if g.one(3) { // something that lasts for longer than a message
 		f.kind, f.served = pick(g.stream, append(g.faults(), "die", "leave", "leave", "quit", "lag", "mute")...), g.one(2)
 	}
-	f.on, f.by, f.nth, f.skip = "kind", f.process, g.n(5), max(0, g.n(6)-3)
+	f.on, f.by, f.nth, f.skip = "kind", f.process, g.n(pick(g.stream, 5, 8)), max(0, g.n(6)-3)
 	if g.one(4) {
 		f.on = pick(g.stream, "write", "read")
 	}
@@ -49,9 +92,22 @@ func (g *grammar) aimed(p *plan) faultPlan {
 	switch f.kind {
 	case "pause", "down", "crash", "full", "failover":
 		f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
-	case "leave", "quit":
+	case "leave", "quit", "hand":
 		f.harmless = true
+	case "stale": // a query that waits is answered at its end
+		f.lasts = max(f.lasts, g.between(time.Second, 20*time.Second))
 	case "drop", "deaf", "hold", "keep":
+		if f.kind == "hold" && g.one(3) {
+			f.lasts = g.between(10*time.Second, g.latest())
+		}
+		if g.one(3) {
+			for range 1 + g.n(3) {
+				f.more = append(f.more, f.kind)
+			}
+		}
+		if g.one(4) {
+			f.more = append(f.more, pick(g.stream, single...))
+		}
 		return f
 	}
 	if f.by = pick(g.stream, f.process, pick(g.stream, p.processes...).name); g.world == "all" || g.world == "fallback" || g.world == "redlock" {
@@ -70,6 +126,15 @@ func (g *grammar) operator(p *processPlan) {
 	for range 1 + g.n(3) {
 		p.threads[0] = append(p.threads[0], step{verb: "sleep", hold: g.between(time.Millisecond, g.holds)}, step{verb: "break", names: g.names[:1], wait: -1})
 	}
+}
+
+// latest is how late a request may arrive, at the most.
+func (g *grammar) latest() time.Duration {
+	switch g.world {
+	case "memcached", "dynamodb": // package casqueue has to be safe from them for ever
+		return mostLag
+	}
+	return 20 * time.Second // the core looks for late tickets for half a minute
 }
 
 // twins has a second goroutine of a process ask for the same as the first, under the same owner.
@@ -142,9 +207,24 @@ func kindOfMessage(what string) string {
 	}
 	verb, rest, _ := strings.Cut(what, " ")
 	if strings.HasPrefix(rest, "/") {
-		path, _, _ := strings.Cut(rest, "?")
+		path, _, _ := strings.Cut(rest, " ")
+		path, _, _ = strings.Cut(path, "?")
 		parts := strings.Split(path, "/")
-		return verb + strings.Join(parts[:min(len(parts), 4)], "/")
+		verb += strings.Join(parts[:min(len(parts), 4)], "/")
 	}
-	return verb
+	return verb + purposeOf(rest)
+}
+
+// purposes are parts of messages that tell what they are for: which document of package casqueue,
+// which operations of a transaction of etcd or Consul, and which queries of Consul wait.
+var purposes = []string{":q:", ":h:", ":n:", "put:", "delete:", `"Verb":"lock"`, `"Verb":"unlock"`, `"Verb":"delete"`, `"Verb":"check-session"`, "index="}
+
+// purposeOf are the purposes of a message.
+func purposeOf(what string) (all string) {
+	for _, p := range purposes {
+		if strings.Contains(what, p) {
+			all += " " + p
+		}
+	}
+	return all
 }

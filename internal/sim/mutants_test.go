@@ -38,8 +38,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "core: validity counts from the answer", file: "lease.go",
-		old: "if until := asked.Add(length - l.core.marginOf(length)); until.After(l.validUntil) {",
-		new: "if until := now.Add(length - l.core.marginOf(length)); until.After(l.validUntil) {",
+		old: "if until := asked.Add(valid); until.After(l.validUntil) {",
+		new: "if until := now.Add(valid); until.After(l.validUntil) {",
 	},
 	{
 		name: "core: a renewal that failed is not repeated", file: "renewal.go",

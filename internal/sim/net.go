@@ -21,11 +21,13 @@ type path struct {
 	rnd     *stream
 	usual   time.Duration // the delay of most messages
 
-	mu    sync.Mutex
-	cut   time.Time // nothing gets through until then
-	stale time.Time // until then a server answers that does not know that it was deposed
-	slow  time.Time // everything takes up to a second until then
-	dead  bool      // the process has died: nothing gets through any more
+	mu      sync.Mutex
+	cut     time.Time // nothing gets through until then
+	stale   time.Time // until then a server answers that does not know that it was deposed
+	slow    time.Time // everything takes up to a second until then
+	stalled time.Time // streams that were begun before are silent, and nobody knows
+	deposed func()    // is called when stale is set; may be nil
+	dead    bool      // the process has died: nothing gets through any more
 
 	tricked map[string]time.Time // until when each trick is played
 

@@ -133,7 +133,7 @@ func (p *processPlan) kept() string { return "kept-" + p.name }
 // keep holds a lock that nobody else wants, for as long as the process stays.
 func (p *process) keep() {
 	defer p.recovers("keep")
-	k, err := p.client.Acquire(p.ctx, p.plan.kept(), locker.WithTTL(2*time.Second), locker.WithWait(time.Second))
+	k, err := p.client.Acquire(p.ctx, p.plan.kept(), locker.WithTTL(p.plan.keeps), locker.WithWait(time.Second))
 	p.stay()
 	if err == nil {
 		_ = k.Release(p.ctx)
@@ -355,12 +355,25 @@ func (t *thread) call(ctx context.Context, c *call) {
 
 // breakOne breaks a ticket of a queue.
 func (t *thread) breakOne(ctx context.Context, c *call) {
-	q, err := t.p.client.Inspect(ctx, c.s.names[0])
-	if err == nil && len(q.Tickets) > 0 {
-		token := q.Tickets[t.p.rnd.n(len(q.Tickets))].Token
-		t.p.w.step("%s breaks %s %d", t.name, c.s.names[0], token)
-		t.p.o.breaks(c.s.names[0], token)
-		err = t.p.client.Break(ctx, c.s.names[0], token)
+	name := c.s.names[0]
+	var tokens []uint64
+	var err error
+	if tokens = t.p.o.tokens(name); len(tokens) == 0 || t.p.rnd.one(2) {
+		var q locker.Queue
+		if q, err = t.p.client.Inspect(ctx, name); err == nil {
+			tokens = nil
+			for _, ticket := range q.Tickets {
+				tokens = append(tokens, ticket.Token)
+			}
+		}
+	}
+	if err == nil && len(tokens) > 0 {
+		token := pick(t.p.rnd, tokens...)
+		t.p.w.step("%s breaks %s %d", t.name, name, token)
+		t.p.o.breaks(name, token)
+		before := t.p.w.has(name, token)
+		err = t.p.client.Break(ctx, name, token)
+		t.p.o.brokeOne(c, token, before, err)
 	}
 	t.p.o.ended(c, err)
 }
@@ -395,15 +408,28 @@ func (t *thread) hold(ctx context.Context, c *call, k *locker.Lock, err error) {
 
 // held is what is done while the lock is held.
 func (t *thread) held(ctx context.Context, c *call, k *locker.Lock) {
-	if c.s.extend > 0 {
-		begun := time.Now()
-		err := k.Extend(t.p.ctx, c.s.extend)
-		t.p.w.step("%s extend %v: %v", t.name, c.s.extend, err)
-		t.p.o.extended(c, begun, err)
-	}
+	t.extend(c, k)
 	t.all(ctx, c.s.inner)
 	t.pause(ctx, c.s.hold)
 	t.p.waitAwake()
+}
+
+// extend extends the lease of a lock, perhaps from two goroutines at once.
+func (t *thread) extend(c *call, k *locker.Lock) {
+	var all sync.WaitGroup
+	for _, d := range []time.Duration{c.s.extend, c.s.extendToo} {
+		if d == 0 {
+			continue
+		}
+		all.Go(func() {
+			begun := time.Now()
+			err := k.Extend(t.p.ctx, d)
+			t.p.w.step("%s extend %v: %v", t.name, d, err)
+			t.p.o.extended(c, begun, err)
+		})
+		t.p.w.sleep(time.Microsecond)
+	}
+	all.Wait()
 }
 
 // pause waits, at the most until ctx ends.

@@ -48,6 +48,9 @@ func run(t *testing.T, p *plan) (out outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w.begun, w.checked = time.Now(), make(chan struct{})
 		r := &runner{w: w, o: newOracle(w), plan: p}
+		if r.shortest() >= time.Second { // shorter ones are renewed that often
+			w.busy.begin()
+		}
 		w.pushed = r.o.pushed
 		r.run()
 		out.calls = len(r.o.calls)
@@ -104,6 +107,9 @@ func (r *runner) wait(all *sync.WaitGroup) {
 	most := min(3*time.Hour+2*r.o.longest, 12*time.Hour) // a lock that is never released costs its renewals
 	select {
 	case <-done:
+	case <-r.w.busy.over:
+		r.end()
+		<-done
 	case <-time.After(most):
 		r.w.fail("after %v something has not come back: %s", most, r.stuck())
 		r.end()
@@ -165,9 +171,11 @@ func (r *runner) build() {
 			s.model, w.late = newTable(s), max(w.late, 700*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openTable(s, p) }
 		case "consul":
+			w.sessions = 10 * time.Second
 			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openConsul(s, p) }
 		case "etcd":
+			w.sessions = 2 * time.Second
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
 		case "postgres":
@@ -240,9 +248,16 @@ func (r *runner) fault(f faultPlan, rnd *stream) {
 		until = r.w.unique(time.Now().Add(f.lasts))
 		r.begin(f, until)
 	}
-	if f.on == "" {
+	switch {
+	case f.on == "":
 		begin()
-	} else if !r.w.arm(f, begin) {
+	case f.delay > 0:
+		if !r.w.arm(f, func() {}) {
+			return
+		}
+		r.w.sleep(f.delay)
+		begin()
+	case !r.w.arm(f, begin):
 		return
 	}
 	r.w.sleep(time.Until(until))
@@ -275,6 +290,8 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 		r.trick(f, until)
 	case f.kind == "die" || f.kind == "quit" || f.kind == "leave":
 		r.ends(f.process, f.kind)
+	case f.kind == "hand":
+		r.byHand(r.w.servers[0], newStream(r.w.seed, fmt.Sprint("hand ", f.on, f.nth, f.skip, f.at)))
 	case whom != "":
 		r.faultOf(f, until)
 	default:
@@ -292,6 +309,9 @@ func (r *runner) faultOf(f faultPlan, until time.Time) {
 			p.reset()
 			return
 		}
+		if f.kind == "stale" && p.deposed != nil {
+			defer p.deposed()
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch f.kind {
@@ -299,6 +319,8 @@ func (r *runner) faultOf(f faultPlan, until time.Time) {
 			p.slow = latest(p.slow, until)
 		case "stale":
 			p.stale = latest(p.stale, until)
+		case "stall":
+			p.stalled = time.Now()
 		default:
 			p.cut = latest(p.cut, until)
 		}
@@ -434,8 +456,19 @@ func (r *runner) names() (names []string) {
 
 // longest returns the longest lease of the plan.
 func (r *runner) longest() (longest time.Duration) {
-	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend) })
+	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend, s.extendToo) })
 	return min(longest, math.MaxInt64/4)
+}
+
+// shortest returns the shortest lease of the plan.
+func (r *runner) shortest() time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	r.plan.eachStep(func(_ *processPlan, s *step) {
+		if s.ttl > 0 {
+			shortest = min(shortest, s.ttl)
+		}
+	})
+	return shortest
 }
 
 // eachStep calls f with each step of a plan.

@@ -96,8 +96,9 @@ type trap struct {
 	write   bool
 	nth     int // of the process's kinds of messages, from 1 on; 0: of any kind
 	served  bool
-	once    *once // what becomes of the message; nil: nothing special
-	skip    int   // how many messages pass first; guarded by world.mu
+	once    *once   // what becomes of the message; nil: nothing special
+	more    []*once // what becomes of those of the kind that follow it
+	skip    int     // how many messages pass first; guarded by world.mu
 	begin   func()
 	sprung  chan struct{}
 }
@@ -112,6 +113,9 @@ func (w *world) arm(f faultPlan, begin func()) bool {
 	}
 	if slices.Contains(single, f.kind) {
 		t.once = &once{f.kind, f.lasts}
+		for _, kind := range f.more {
+			t.more = append(t.more, &once{kind, f.lasts})
+		}
 	}
 	w.mu.Lock()
 	w.traps = append(w.traps, t)
@@ -141,6 +145,9 @@ func (w *world) disarm(t *trap) bool {
 // of the message; nil: nothing special.
 func (p *path) passes(what string, served bool) (one *once) {
 	w := p.w
+	if !served {
+		w.busy.count(w, p.process)
+	}
 	w.mu.Lock()
 	kind := 0
 	if w.kinds != nil {
@@ -164,9 +171,23 @@ func (p *path) passes(what string, served bool) (one *once) {
 			if t.once != nil {
 				one = t.once
 			}
+			w.follow(t)
 		}
 	}
 	return one
+}
+
+// follow sets the trap for the message that follows that of another trap.
+func (w *world) follow(t *trap) {
+	if len(t.more) == 0 {
+		return
+	}
+	next := *t
+	next.once, next.more, next.skip, next.sprung = t.more[0], t.more[1:], 0, make(chan struct{})
+	next.begin = func() { w.fault(next.once.kind, next.process, time.Now().Add(next.once.lasts)) }
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.traps = append(w.traps, &next)
 }
 
 // writes reports whether a request may change what the server has.
@@ -197,7 +218,7 @@ const mostLag = 80 * time.Second
 
 // settle waits until all writes have arrived that may be late.
 func (r *runner) settle() {
-	if slices.ContainsFunc(r.plan.faults, func(f faultPlan) bool { return f.kind == "lag" }) {
+	if slices.ContainsFunc(r.plan.faults, func(f faultPlan) bool { return f.kind == "lag" || f.kind == "hold" }) {
 		r.w.sleep(mostLag)
 	}
 }
@@ -265,7 +286,7 @@ func (f faultPlan) when() string {
 	case f.on == "":
 		return ""
 	case f.served:
-		return fmt.Sprintf(", when a %s of %s has been done, after %d more", on, f.by, f.skip)
+		return fmt.Sprintf(", %v after a %s of %s has been done, after %d more; then %v", f.delay, on, f.by, f.skip, f.more)
 	}
-	return fmt.Sprintf(", when %s sends a %s, after %d more", f.by, on, f.skip)
+	return fmt.Sprintf(", %v after %s sends a %s, after %d more; then %v", f.delay, f.by, on, f.skip, f.more)
 }

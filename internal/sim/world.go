@@ -18,6 +18,7 @@ type world struct {
 	servers   []*server
 	open      func(process string) (driver.Driver, []*path, error)
 	watched   bool                                // a dead process is found by whoever waits long enough
+	sessions  time.Duration                       // the shortest that the store gives; 0: it has none
 	drift     float64                             // by which part a server's clock runs faster than those of the processes
 	late      time.Duration                       // by how much a grant may come after it was possible, in a healthy world
 	slow      time.Duration                       // by how much an answer is late while a minority of the servers does not answer
@@ -34,6 +35,7 @@ type world struct {
 	log    []entry
 	faults []interval
 	traps  []*trap
+	busy   rates
 	kinds  kinds             // of messages that were sent; nil: no fault waits for one
 	broken []string          // violations
 	names  map[string]string // of ticket IDs, which are random
@@ -144,9 +146,14 @@ const aftermath = time.Minute + recovery
 
 // after is how long the effects of a fault may last. Only what leaves a connection open that
 // is dead is not noticed soon.
-func (f *interval) after() time.Duration {
+func (w *world) after(f *interval) time.Duration {
 	switch f.kind {
-	case "reset", "lag", "mute", "blur", "drop", "deaf", "hold", "keep":
+	case "keep": // who has waited for the answer has it at the end
+		if w.sessions > 0 {
+			return 200 * time.Millisecond
+		}
+		return recovery
+	case "reset", "lag", "mute", "blur", "drop", "deaf", "hold":
 		return recovery
 	}
 	return aftermath
@@ -159,7 +166,7 @@ func (w *world) quietSince(from, to time.Time, processes ...string) time.Time {
 	defer w.mu.Unlock()
 	for _, f := range w.faults {
 		if f.from.Before(to) && (f.process == "" || len(processes) == 0 || slices.Contains(processes, f.process)) {
-			from = latest(from, f.to.Add(f.after()))
+			from = latest(from, f.to.Add(w.after(&f)))
 		}
 	}
 	return from
@@ -204,6 +211,15 @@ type model interface {
 // finder is a model that can say whether a ticket is there.
 type finder interface {
 	has(name string, token uint64) bool
+}
+
+// has reports whether the one server has a ticket.
+func (w *world) has(name string, token uint64) bool {
+	if len(w.servers) != 1 {
+		return false
+	}
+	k, ok := w.servers[0].model.(finder)
+	return ok && k.has(name, token)
 }
 
 // forgetful is a model that may forget some leases, and remember others that were released.
