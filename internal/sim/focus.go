@@ -156,6 +156,9 @@ func (g *grammar) twins(p *processPlan) {
 	}
 	second.names, second.shared, second.limit = first.names, first.shared, first.limit
 	second.owner, second.noReentry = first.owner, false
+	if g.one(2) { // the same function
+		second.ttl = first.ttl
+	}
 	var steps []step
 	if g.one(2) {
 		steps = append(steps, step{verb: "sleep", hold: g.between(time.Millisecond, 2*g.holds)})
