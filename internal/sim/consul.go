@@ -57,7 +57,7 @@ type consulSession struct {
 
 func newConsul(s *server) *agent {
 	return &agent{
-		s: s, rnd: newStream(s.w.seed, s.name), query: pick(newStream(s.w.seed, s.name+" query"), 2*time.Second, 45*time.Second), index: 10, pairs: make(map[string]*api.KVPair), deleted: make(map[string]uint64),
+		s: s, rnd: newStream(s.w.seed, s.name), query: pick(newStream(s.w.seed, s.name+" query"), time.Second, time.Second, 2*time.Second, 45*time.Second), index: 10, pairs: make(map[string]*api.KVPair), deleted: make(map[string]uint64),
 		sessions: make(map[string]*consulSession), changed: make(chan struct{}),
 	}
 }

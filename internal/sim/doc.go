@@ -17,7 +17,7 @@
 //
 //	plan.go       what happens, drawn from a seed: programs, delays, faults; it is data
 //	tricks.go     faults that begin with a message, or concern only some of them
-//	strike.go     tickets that are deleted by hand, and who has to learn of it
+//	crowd.go      a process with many locks, and what it has to learn by its renewals
 //	process.go    a process: a Client, its goroutines and their steps, its death
 //	world.go      time, servers, and what the trace shows
 //	net.go        the way between a process and a server: requests, or a stream of bytes

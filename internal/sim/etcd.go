@@ -176,6 +176,11 @@ func openCluster(s *server, process string) (driver.Driver, *path, error) {
 	for i := range 1 + newStream(s.w.seed, "members "+process).n(2) {
 		members[fmt.Sprintf("m%d:2379", i)] = &etcdMember{c: c, p: p, index: i}
 	}
+	p.deposed = func() { // the first member knows what there is now
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		members["m0:2379"].view()
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: slices.Sorted(maps.Keys(members)), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 5 * time.Second,
@@ -298,8 +303,8 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 	}
 	done := make(chan result, 1)
 	rnd, waited := m.p.stream(what), false
-	m.p.passes(what, false)
-	after := 100*time.Microsecond + rnd.upTo(2*time.Millisecond)
+	one := m.p.passes(what, false)
+	after := 100*time.Microsecond + rnd.upTo(2*time.Millisecond) + one.late("hold")
 	if writes(what) && m.p.plays("lag", rnd) {
 		after += m.p.lag(rnd)
 	}
@@ -309,7 +314,7 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 			waited = true
 			c.s.w.sleep(time.Until(m.silence()) + rnd.upTo(20*time.Millisecond))
 		}
-		if waited && rnd.one(2) || writes(what) && m.p.has("lose") {
+		if waited && rnd.one(2) || writes(what) && m.p.has("lose") || one.is("drop") {
 			c.s.w.message("%s: %s of %s is lost", c.s.name, what, m)
 			return
 		}
@@ -318,8 +323,9 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 		c.mu.Unlock()
 		c.s.w.message("%s: %s of %s: %.300v %v", c.s.name, what, m, a, err)
 		m.p.passes(what, true)
+		c.s.w.sleep(one.late("keep"))
 		switch {
-		case writes(what) && m.p.plays("mute", rnd):
+		case writes(what) && m.p.plays("mute", rnd), one.is("deaf"):
 			return
 		case !writes(what) && m.p.plays("blur", rnd):
 			c.s.w.sleep(rnd.between(5*time.Millisecond, 3*time.Second))

@@ -39,7 +39,7 @@ func init() {
 		mutant{
 			name: "etcd: a lease that was not found counts as kept alive", file: "driver/etcd/keepalive.go",
 			old: "if err == nil && resp.TTL <= 0 {", new: "if err == nil && resp.TTL < 0 {",
-			unseen: "the lease has to end in an outage, which excuses the loss",
+			unseen: "each keep-alive of holders is followed by a look for their tickets, and waiters see the deletion of theirs",
 		},
 		mutant{
 			name: "etcd: a try that would be granted is put without a condition", file: store,
@@ -73,7 +73,7 @@ func init() {
 			name: "kvqueue: a release of a waiter leaves its entry", file: queue + "release.go",
 			old:    "\tif err != nil && !errors.Is(err, driver.ErrLost) {\n\t\treturn err\n\t}\n\te.mu.Lock()\n\tdefer e.unlock()\n\te.forget(t)",
 			new:    "\te.mu.Lock()\n\tdefer e.unlock()\n\te.forget(t)",
-			unseen: "the entry has to be left by a request that was not answered; its session ends with it",
+			unseen: "its put has to be late, its withdrawal be lost, and its session be kept by other tickets: all other cases are mended when the release is repeated",
 		},
 		mutant{
 			name: "kvqueue: an extension does not move the ticket", file: queue + "lease.go",

@@ -6,10 +6,12 @@ func init() {
 		mutant{
 			name: "kvqueue: a put that is answered after its session was over is a ticket", file: "driver/internal/kvqueue/acquire.go",
 			old: "if err == nil && t.session.over {", new: "if false {",
+			unseen: "harmless: the core renews a grant whose lease is over when it comes, and a waiter reads that its entry has gone",
 		},
 		mutant{
 			name: "kvqueue: the end of the old session loses a ticket that was moved", file: "driver/internal/kvqueue/session.go",
 			old: "case t.session == s && t.moving != nil:", new: "case false:",
+			unseen: "the core trusts a lease no longer than its old session until the move is answered",
 		},
 		mutant{
 			name: "kvqueue: a move that another renewal was faster with is a loss", file: "driver/internal/kvqueue/lease.go",
@@ -18,6 +20,7 @@ func init() {
 		mutant{
 			name: "kvqueue: a minimum hold that nobody was told of outlives Close", file: "driver/internal/kvqueue/acquire.go",
 			old: "\t\tt.stays = 0 // no caller gets the grant, so Close does not keep the ticket\n", new: "",
+			unseen: "Close removes the ticket all the same, unless that request fails, too; then it blocks for less than a fault excuses",
 		},
 		mutant{
 			name: "kvqueue: a watch without news is not made anew", file: "driver/internal/kvqueue/watcher.go",
@@ -70,6 +73,7 @@ func init() {
 		mutant{
 			name: "consul: a reading is complete as of an index that went back", file: "driver/consul/store.go",
 			old: "return *snapshot(queue, max(index, seen)), nil", new: "_ = seen\n\treturn *snapshot(queue, index), nil",
+			unseen: "harmless: a reading with a smaller index counts as one of a store that has lost its past, and shows the queue as it is",
 		},
 		mutant{
 			name: "consul: a late deletion removes another ticket", file: "driver/consul/store.go",

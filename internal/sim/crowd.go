@@ -2,12 +2,9 @@ package sim
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 	_ "unsafe" // for go:linkname
-
-	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // lookFor is for how many tickets of a session each renewal on etcd and Consul looks: for so
@@ -18,34 +15,8 @@ var lookFor int
 
 func init() { lookFor = 1 }
 
-// striker is a model in which somebody may delete a ticket by hand. No watch for losses
-// reports that.
-type striker interface {
-	strike(name string, token uint64)
-}
-
-func (c *cluster) strike(name string, token uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, key := range slices.Sorted(maps.Keys(c.data.keys)) {
-		if kv := c.data.keys[key]; uint64(kv.CreateRevision) == token && isTicketOf(key, name) {
-			before := c.data.revision
-			c.data.remove([]*mvccpb.KeyValue{kv}, before+1)
-			c.change(before)
-		}
-	}
-}
-
-func (a *agent) strike(name string, token uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if key := a.keyOf(name, token); key != "" {
-		a.remove(key, a.write(maps.Clone(a.pairs)))
-	}
-}
-
 // crowd adds a process to some plans that holds several locks of one TTL for minutes, on names
-// of its own. One of their tickets is deleted by hand. What it draws comes from a stream of its
+// of its own, and an operator who removes a ticket. What it draws comes from a stream of its
 // own, as tricks do.
 func (p *plan) crowd() {
 	s := newStream(p.seed, "crowd")
@@ -55,34 +26,11 @@ func (p *plan) crowd() {
 	crowd := &processPlan{name: "crowd", lives: 1, closes: 1, start: s.upTo(time.Second)}
 	ttl := s.between(3*time.Second, 12*time.Second)
 	for i := range 3 + s.n(4) { // renewed in several batches
-		lock := step{verb: "acquire", names: []string{crowdName(i)}, ttl: ttl, wait: -1, hold: 3 * time.Minute}
+		lock := step{verb: "acquire", names: []string{fmt.Sprint("crowd-", i)}, ttl: ttl, wait: -1, hold: 3 * time.Minute}
 		crowd.threads = append(crowd.threads, []step{{verb: "sleep", hold: s.upTo(ttl / 3)}, lock})
 	}
 	p.processes = append(p.processes, crowd)
-	p.faults = append(p.faults, faultPlan{
-		kind: "strike", process: crowd.name, at: s.between(10*time.Second, time.Minute), skip: s.n(len(crowd.threads)), harmless: true,
-	})
-}
-
-func crowdName(i int) string { return fmt.Sprint("crowd-", i) }
-
-// strike deletes a ticket of the crowd.
-func (r *runner) strike(f faultPlan) {
-	name := crowdName(f.skip)
-	r.o.mu.Lock()
-	var token uint64
-	for _, h := range r.o.holds[name] {
-		if h.alive() {
-			token = h.token
-		}
-	}
-	r.o.mu.Unlock()
-	if token == 0 {
-		return
-	}
-	r.o.breaks(name, token)
-	r.w.servers[0].model.(striker).strike(name, token)
-	r.o.mustLearn(name, token)
+	p.faults = append(p.faults, faultPlan{kind: "hand", at: s.between(10*time.Second, time.Minute), harmless: true})
 }
 
 // mustLearn checks that a holder whose ticket was removed learns of it by its renewals: each
@@ -91,7 +39,7 @@ func (o *oracle) mustLearn(name string, token uint64) {
 	if len(o.w.servers) != 1 {
 		return
 	}
-	if _, ok := o.w.servers[0].model.(striker); !ok {
+	if _, ok := o.w.servers[0].model.(handmade); !ok {
 		return
 	}
 	o.mu.Lock()
