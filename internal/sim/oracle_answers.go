@@ -170,7 +170,7 @@ func (o *oracle) review() {
 
 // triedInVain reports whether a call has never had a ticket: it did not wait, and was refused.
 func (c *call) triedInVain() bool {
-	return len(c.parts) == 1 && (c.s.verb == "try" || c.s.wait == 0) && errors.Is(c.err, locker.ErrNotAcquired)
+	return !c.p.w.sentTwice(c.p.name, c.begun, c.ended) && len(c.parts) == 1 && (c.s.verb == "try" || c.s.wait == 0) && errors.Is(c.err, locker.ErrNotAcquired)
 }
 
 // asked is when the ticket of a part was asked for, which it may have re-entered.
