@@ -22,6 +22,7 @@ type bank struct {
 	forgets bool // it does not keep which tickets were removed: the core has to look for late requests
 
 	least   time.Duration // of a lease: the core has to end a shorter one
+	claims  bool          // a grant counts from the request for its ticket, however old that is
 	timeout time.Duration // how long a client waits for an answer to one request; 0: as long as the core does
 	quiet   time.Duration // … and for a grant, before it asks again: longer than the server waits
 
@@ -47,6 +48,7 @@ func newBank(s *server) *bank {
 	if rnd.one(2) {
 		b.timeout = 0
 	}
+	b.claims = rnd.one(2)
 	if rnd.one(2) {
 		b.quiet = 25 * time.Second
 	}
@@ -205,6 +207,9 @@ func (c *bankClient) Acquire(ctx context.Context, r driver.Request) (driver.Gran
 	var last error
 	for {
 		g, err = askWithin(ctx, c, c.b.quiet, "wait for "+r.Name+" "+c.p.w.ticket(r.ID), func(served context.Context) (driver.Grant, error) { return c.b.wait(served, r.ID) })
+		if g.Asked = asked; err == nil && c.b.claims && r.Renewed && r.MinHold == 0 {
+			return g, nil
+		}
 		if err == nil { // the lease has to count from a request that is older than the grant, or from one of its own
 			g.Asked = time.Now()
 			err = c.renew(ctx, bankTimeout, r.Hold(g.Token), r.TTL)

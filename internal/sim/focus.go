@@ -25,6 +25,14 @@ func (p *plan) focus(g *grammar) {
 		}
 		p.processes = append(p.processes, process)
 	}
+	p.eachStep(func(_ *processPlan, s *step) {
+		if s.ttl > 0 && g.one(3) { // it is renewed
+			s.hold = g.upTo(2 * min(s.ttl, 20*time.Second))
+		}
+	})
+	if last := p.processes[len(p.processes)-1]; g.feature("operator", 2) {
+		g.operator(last)
+	}
 	if calm {
 		return
 	}
@@ -102,12 +110,12 @@ func (g *grammar) aimed(p *plan) faultPlan {
 		}
 		return f
 	}
-	if f.by = pick(g.stream, f.process, pick(g.stream, p.processes...).name); g.world == "all" || g.world == "fallback" {
+	if f.by = pick(g.stream, f.process, pick(g.stream, p.processes...).name); g.world == "all" || g.world == "fallback" || g.world == "redlock" {
 		f.server = g.n(2)
 		f.only = !f.whole && f.kind != "suspend" && g.one(2)
 	}
 	if g.minority && f.kind != "die" && f.kind != "leave" && f.kind != "quit" {
-		f.ofMinority(g.stream)
+		f.ofMinority(g.stream, redlockNodes(g.seed))
 	}
 	return f
 }
@@ -119,6 +127,14 @@ func (g *grammar) latest() time.Duration {
 		return mostLag
 	}
 	return 20 * time.Second // the core looks for late tickets for half a minute
+}
+
+// operator has a process break what it finds.
+func (g *grammar) operator(p *processPlan) {
+	p.threads = [][]step{nil}
+	for range 1 + g.n(3) {
+		p.threads[0] = append(p.threads[0], step{verb: "sleep", hold: g.between(time.Millisecond, g.holds)}, step{verb: "break", names: g.names[:1], wait: -1})
+	}
 }
 
 // twins has a second goroutine of a process ask for the same as the first, under the same owner.

@@ -18,6 +18,9 @@ func (o *oracle) ended(c *call, err error) {
 	if c.s.ttl > 0 && !c.p.isDead() {
 		for _, p := range c.parts {
 			p.gone = time.Now().Add(o.slack(c))
+			if errors.Is(err, locker.ErrClosed) && (p.queued.IsZero() || c.s.owner != "") { // a late request is not looked for after Close
+				p.gone = o.endsAt(c, p.gone)
+			}
 		}
 	}
 	o.mu.Unlock()
@@ -184,7 +187,7 @@ func (p *part) asked() time.Time {
 // blockers returns the tickets that may have been in the way of p. With mu held.
 func (o *oracle) blockers(p *part) (all []*part) {
 	for _, c := range o.calls {
-		if b := c.parts[p.name]; b != nil && b != p && !c.triedInVain() && !c.begun.After(p.c.ended) && (b.gone.IsZero() || !b.gone.Before(p.c.begun)) {
+		if b := c.parts[p.name]; b != nil && b != p && !c.triedInVain() && !c.begun.After(p.c.ended) && (b.gone.IsZero() || !o.goneFrom(b).Before(p.c.begun)) {
 			all = append(all, b)
 		}
 	}
@@ -224,7 +227,7 @@ func (o *oracle) waitedForNobody(p *part) {
 	for _, b := range o.blockers(p) {
 		concerned = append(concerned, b.c.p.name)
 		switch {
-		case c.s.owner == "" && b.asked().After(p.queued) && b.c.t != c.t: // behind p, which has not waited for another call of its owner before
+		case !o.outOfOrder(c) && b.asked().After(p.queued) && b.c.t != c.t: // behind p
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":
 			return
 		case b.gone.After(free):

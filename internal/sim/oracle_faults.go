@@ -130,6 +130,9 @@ func (w *world) started(process string) (first time.Time) {
 // wasSilent reports whether no message of the caller has got through for so long that its
 // limit must be told as an outage.
 func (o *oracle) wasSilent(c *call) bool {
+	if o.w.hasSecond {
+		return o.primarySilent(c)
+	}
 	if len(o.w.servers) != 1 || c.s.verb != "acquire" || c.p.plan.observer != "" {
 		return false
 	}

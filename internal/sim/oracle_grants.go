@@ -48,7 +48,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		h.asked = c.begun
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
-		h.begun, h.asked = o.w.begun, time.Time{}
+		h.begun, h.asked, h.fixed = o.w.begun, time.Time{}, true // perhaps
 	}
 	if !h.alive() {
 		o.holds[p.name] = append(o.holds[p.name], h)
@@ -121,7 +121,7 @@ func (o *oracle) limits(name string) {
 
 // overtaken checks that nobody was overtaken by a grant. With mu held.
 func (o *oracle) overtaken(p *part) {
-	if o.degraded || p.reentered {
+	if o.degraded || p.reentered || o.w.mixed {
 		return
 	}
 	ahead := 0 // of a permit: tickets that share
@@ -223,7 +223,7 @@ func (o *oracle) slack(c *call) time.Duration {
 	if b := driver.BoundsOf(c.p.d, ttl); !o.w.disturbed("", c.begun, now) {
 		return 2*time.Second + min(c.s.minHold, b.Crash)
 	}
-	return o.w.quietSince(now, now).Sub(now) + aftermath // it is removed when the store is back
+	return o.w.quietSince(now, now).Sub(now) + o.lookedFor() // it is removed when the store is back
 }
 
 // endsAt is when the lease of a call has ended by itself that was last renewed then. With mu held.
@@ -301,6 +301,8 @@ func (o *oracle) closed(p *process) {
 				continue
 			}
 			switch now := time.Now(); {
+			case part.granted.IsZero() && part.queued.IsZero() && !c.ended.IsZero() && c.ended.Add(o.lookedFor()).After(p.closing): // a late request is not looked for any more
+				part.gone = o.endsAt(c, latest(now, part.gone))
 			case part.gone.After(p.closing) && o.w.disturbed(p.name, p.closing, now):
 				part.gone = o.endsAt(c, latest(now, part.gone))
 			case part.gone.IsZero() && o.w.disturbed(p.name, c.begun, now):

@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/compose"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // What is checked of what a call was promised: that a loss is known when its process is notified of it,
@@ -79,4 +81,83 @@ func (o *oracle) outnumbered(p *part, waiting int) {
 			o.w.fail("%s was granted a permit of %d with %d ahead of it: %v", p.c.t.name, limit, waiting, p.hold)
 		}
 	}
+}
+
+// lookedFor is for how long the core looks for a ticket that a late request may bring back, and the
+// request may be late.
+func (o *oracle) lookedFor() time.Duration {
+	if o.w.watched {
+		return mostLag + aftermath
+	}
+	looks := 2 * time.Second
+	for _, pause := range retry.LateChecks {
+		looks += pause
+	}
+	return looks
+}
+
+// free checks, after the last fault, that a name that was asked for then was not free later than it had to
+// be: all who wanted it have ended.
+func (o *oracle) free(name string, asked time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.degraded { // the first store may have a ticket of a process that was closed
+		return
+	}
+	by := latest(asked, o.w.quietSince(o.w.begun, time.Now()).Add(o.lookedFor()))
+	for _, c := range o.calls {
+		p := c.parts[name]
+		if p == nil {
+			continue
+		}
+		if p.gone.IsZero() || c.s.minHold > 0 || c.p.plan.observer != "" {
+			return
+		}
+		by = latest(by, p.gone)
+	}
+	if late := time.Since(by); late > recovery && !o.w.remembered(name) {
+		o.w.fail("%s was free %v after all tickets must have gone", name, late)
+	}
+}
+
+// primarySilent is wasSilent of a call of Fallback that was queued on its first store, since nothing had
+// been wrong before, and that this store has left without any sign of life.
+func (o *oracle) primarySilent(c *call) bool {
+	o.mu.Lock()
+	queued := c.parts[c.s.names[0]].queued
+	o.mu.Unlock()
+	if c.s.verb != "acquire" || c.p.plan.observer != "" || queued.IsZero() {
+		return false
+	}
+	o.w.mu.Lock()
+	defer o.w.mu.Unlock()
+	silent := false
+	for _, f := range o.w.faults {
+		if f.process != "" && f.process != c.p.name {
+			continue
+		}
+		if !f.from.After(queued) {
+			return false
+		}
+		first := f.server <= 0 && (f.process != "" && (f.kind == "cut" || f.kind == "suspend") || f.process == "" && f.kind == "pause")
+		silent = silent || first && c.ended.Sub(f.from) > silence+compose.DefaultPatience && !f.to.Before(c.ended)
+	}
+	return silent
+}
+
+// outOfOrder reports whether a ticket that was asked for later than the call was queued may be ahead of its
+// ticket: it has waited for another call of its owner first, or its second store has another order.
+func (o *oracle) outOfOrder(c *call) bool {
+	return c.s.owner != "" || o.w.mixed || o.w.both && c.s.shared
+}
+
+// goneFrom is when a ticket has gone, from the first store, too, if the second was asked instead. With mu held.
+func (o *oracle) goneFrom(p *part) time.Time {
+	if !o.degraded {
+		return p.gone
+	}
+	if quiet := o.w.quietSince(p.c.begun, p.gone, p.c.p.name); quiet.After(p.c.begun) {
+		return latest(p.gone, quiet)
+	}
+	return p.gone
 }

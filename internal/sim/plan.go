@@ -145,8 +145,8 @@ func draw(seed uint64, world string) *plan {
 	return p
 }
 
-// redlockNodes is how many nodes the world "redlock" has.
-const redlockNodes = 5
+// redlockNodes is how many nodes the world "redlock" of a seed has.
+func redlockNodes(seed uint64) int { return pick(newStream(seed, "nodes"), 3, 3, 5) }
 
 // grammar draws programs.
 type grammar struct {
@@ -310,7 +310,7 @@ func (g *grammar) lease(s *step) {
 		case "redis", "redlock": // a released lease may come back with old data
 			s.ttl = min(s.ttl, time.Minute)
 		}
-	case g.feature("long", 1) && g.feature("longer", 2):
+	case g.feature("long", 3):
 		s.ttl = g.between(90*time.Second, 5*time.Minute)
 	}
 	if s.fixed = g.feature("fixed", 2); s.fixed {
@@ -372,9 +372,9 @@ func (g *grammar) fault(p *plan, kind string) faultPlan {
 		f.server = g.n(2)
 		f.only = f.process != "" && f.kind != "suspend" && g.one(2)
 	case "redlock":
-		f.server = g.n(redlockNodes)
+		f.server = g.n(redlockNodes(g.seed))
 		if f.only = f.process != "" && f.kind != "suspend" && g.one(2); g.minority {
-			if f.server = g.n(redlockNodes / 2); f.kind == "suspend" {
+			if f.server = g.n(redlockNodes(g.seed) / 2); f.kind == "suspend" {
 				f.kind = "cut"
 			}
 			f.only, f.harmless = f.process != "", true

@@ -195,7 +195,7 @@ func (r *runner) build() {
 			return d, []*path{way}, err
 		}
 	}
-	two := func(first, second string, join func(a, b driver.Driver) driver.Driver) {
+	two := func(first, second string, join func(process string, a, b driver.Driver) driver.Driver) {
 		a, b := add(first), add(second)
 		w.open = func(p string) (driver.Driver, []*path, error) {
 			d1, p1, err := a(p)
@@ -206,7 +206,7 @@ func (r *runner) build() {
 			if err != nil {
 				return nil, nil, err
 			}
-			return join(d1, d2), []*path{p1, p2}, nil
+			return join(p, d1, d2), []*path{p1, p2}, nil
 		}
 	}
 	switch r.plan.world {
@@ -220,17 +220,20 @@ func (r *runner) build() {
 			return m.Join(), nil, nil
 		}
 	case "all":
-		two("bank", "memcached", func(a, b driver.Driver) driver.Driver { return compose.All(a, b) })
+		r.all(two)
 		w.late = 2 * w.late
 	case "redlock":
-		for i := range redlockNodes {
+		for i := range redlockNodes(w.seed) {
 			w.servers = append(w.servers, &server{w: w, name: fmt.Sprint("redlock", i)})
 		}
 		newNodes(w.servers)
 		w.late, w.slow = 500*time.Millisecond, 2*redlock.DefaultTimeout
 		w.open = func(p string) (driver.Driver, []*path, error) { return openRedlock(w.servers, p) }
 	case "fallback":
-		two("bank", "bank", func(a, b driver.Driver) driver.Driver { return compose.Fallback(a, compose.TokenBase(b, 1<<40)) })
+		w.hasSecond = true
+		two("bank", "bank", func(_ string, a, b driver.Driver) driver.Driver {
+			return compose.Fallback(a, compose.TokenBase(b, 1<<40))
+		})
 	default:
 		w.exact = r.plan.world == "bank"
 		one(add(r.plan.world))
@@ -277,6 +280,9 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 	}
 	if !f.harmless {
 		r.w.fault(f.kind, whom, until)
+		if whom == "" && !f.whole || f.only {
+			r.w.faultOf(f.server % len(r.w.servers))
+		}
 	}
 	switch {
 	case slices.Contains(single, f.kind): // it concerns the message that it has waited for
@@ -424,6 +430,7 @@ func (r *runner) free(p *process, names []string, bound time.Duration) {
 			continue
 		}
 		w.step("checker has %s after %v", name, time.Since(begun))
+		r.o.free(name, begun)
 		if err := k.Release(context.Background()); err != nil {
 			w.fail("checker: release: %v", err)
 		}

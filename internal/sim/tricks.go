@@ -65,7 +65,7 @@ func (p *plan) tricks() {
 			f.harmless = true
 		}
 		if minority && f.kind != "die" {
-			f.ofMinority(s)
+			f.ofMinority(s, redlockNodes(p.seed))
 		}
 		p.faults = append(p.faults, f)
 	}
@@ -73,11 +73,11 @@ func (p *plan) tricks() {
 }
 
 // ofMinority has a fault concern a minority of Redlock's nodes, which nobody may notice.
-func (f *faultPlan) ofMinority(s *stream) {
+func (f *faultPlan) ofMinority(s *stream, nodes int) {
 	if f.kind == "suspend" {
 		f.kind = "cut"
 	}
-	f.server, f.harmless = s.n(redlockNodes/2), true
+	f.server, f.harmless = s.n(nodes/2), true
 	f.only = !f.whole
 }
 

@@ -15,15 +15,18 @@ type world struct {
 	seed  uint64
 	begun time.Time
 
-	servers  []*server
-	open     func(process string) (driver.Driver, []*path, error)
-	watched  bool                                // a dead process is found by whoever waits long enough
-	sessions time.Duration                       // the shortest that the store gives; 0: it has none
-	drift    float64                             // by which part a server's clock runs faster than those of the processes
-	late     time.Duration                       // by how much a grant may come after it was possible, in a healthy world
-	slow     time.Duration                       // by how much an answer is late while a minority of the servers does not answer
-	exact    bool                                // the only errors of the driver are those of its network: the rest is the core's
-	pushed   func(process string, h driver.Hold) // is called when a process was notified of a loss
+	servers   []*server
+	open      func(process string) (driver.Driver, []*path, error)
+	watched   bool                                // a dead process is found by whoever waits long enough
+	sessions  time.Duration                       // the shortest that the store gives; 0: it has none
+	drift     float64                             // by which part a server's clock runs faster than those of the processes
+	late      time.Duration                       // by how much a grant may come after it was possible, in a healthy world
+	slow      time.Duration                       // by how much an answer is late while a minority of the servers does not answer
+	both      bool                                // each lock needs two servers
+	mixed     bool                                // some processes use one of two stores, where others queue later
+	hasSecond bool                                // the second server is asked instead of the first while that is away
+	exact     bool                                // the only errors of the driver are those of its network: the rest is the core's
+	pushed    func(process string, h driver.Hold) // is called when a process was notified of a loss
 
 	checked chan struct{} // closed when all names were had, after the last fault
 
@@ -51,6 +54,7 @@ type interval struct {
 	from, to time.Time
 	kind     string
 	process  string
+	server   int // alone; < 0: all
 }
 
 // unique returns the first instant, from t on, at which nothing else wakes. If two
@@ -111,7 +115,14 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) fault(kind, process string, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faults = append(w.faults, interval{time.Now(), until, kind, process})
+	w.faults = append(w.faults, interval{time.Now(), until, kind, process, -1})
+}
+
+// faultOf says that the last fault concerns one server alone.
+func (w *world) faultOf(server int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults[len(w.faults)-1].server = server
 }
 
 // recovery is how long after a fault its effects may last: requests time out, and pauses
