@@ -120,6 +120,14 @@ func (g *grammar) aimed(p *plan) faultPlan {
 	return f
 }
 
+// operator has a process break what it finds.
+func (g *grammar) operator(p *processPlan) {
+	p.threads = [][]step{nil}
+	for range 1 + g.n(3) {
+		p.threads[0] = append(p.threads[0], step{verb: "sleep", hold: g.between(time.Millisecond, g.holds)}, step{verb: "break", names: g.names[:1], wait: -1})
+	}
+}
+
 // latest is how late a request may arrive, at the most.
 func (g *grammar) latest() time.Duration {
 	switch g.world {
@@ -127,14 +135,6 @@ func (g *grammar) latest() time.Duration {
 		return mostLag
 	}
 	return 20 * time.Second // the core looks for late tickets for half a minute
-}
-
-// operator has a process break what it finds.
-func (g *grammar) operator(p *processPlan) {
-	p.threads = [][]step{nil}
-	for range 1 + g.n(3) {
-		p.threads[0] = append(p.threads[0], step{verb: "sleep", hold: g.between(time.Millisecond, g.holds)}, step{verb: "break", names: g.names[:1], wait: -1})
-	}
 }
 
 // twins has a second goroutine of a process ask for the same as the first, under the same owner.
@@ -156,6 +156,9 @@ func (g *grammar) twins(p *processPlan) {
 	}
 	second.names, second.shared, second.limit = first.names, first.shared, first.limit
 	second.owner, second.noReentry = first.owner, false
+	if g.one(2) { // the same function
+		second.ttl = first.ttl
+	}
 	var steps []step
 	if g.one(2) {
 		steps = append(steps, step{verb: "sleep", hold: g.between(time.Millisecond, 2*g.holds)})

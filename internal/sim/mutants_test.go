@@ -24,6 +24,7 @@ type mutant struct {
 	name     string
 	file     string // from the root of the module
 	old, new string
+	in       string // the worlds in which it can be seen; empty: those of its file
 	unseen   string // why the simulation cannot find it; empty: it has to
 }
 
@@ -142,6 +143,9 @@ var concern = []struct{ files, worlds string }{
 
 // worlds returns the worlds in which the mutant is looked for.
 func (m *mutant) worlds() string {
+	if m.in != "" {
+		return m.in
+	}
 	for _, c := range concern {
 		if strings.HasPrefix(m.file, c.files) {
 			return c.worlds

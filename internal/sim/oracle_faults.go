@@ -85,6 +85,9 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 	case o.w.sessions > 0: // the session is kept alive after a third of its TTL, and not old when a ticket is put on it
 		life := max(c.s.ttl, o.w.sessions)
 		return now.Sub(p.queued) < life*3/4 || o.w.free(c.p.name, latest(p.queued, now.Add(-life*6/10)), now) > renewTime(life)
+	case o.w.liveness > 0: // there are three or four heartbeats in that time, and a failed one is sent again soon
+		life := o.w.liveness
+		return now.Sub(p.queued) < life*3/4 || o.w.faulty(c.p.name, now.Add(-2*life), now) < life/5
 	case o.w.watched: // of a few seconds, a heartbeat has to come
 		life := min(c.s.ttl, 4*time.Second)
 		return now.Sub(p.queued) < life*3/4 || life == 4*time.Second && o.w.faulty(c.p.name, now.Add(-2*life), now) < 1500*time.Millisecond

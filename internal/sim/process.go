@@ -227,14 +227,18 @@ func (p *process) nap(ctx context.Context, d time.Duration) {
 	p.w.sleep(d)
 }
 
-// napped reports whether an observer of another call with the same owner has been slow in the time of a call.
+// napped reports whether the observers of other calls with the same owner have taken as long, in the time of a call, as
+// the store may take for an answer.
 func (p *process) napped(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.naps, func(n nap) bool {
-		other := n.c == nil || n.c != c && n.c.s.owner == c.s.owner
-		return c.s.owner != "" && other && !n.to.Before(c.begun)
-	})
+	taken := time.Second // messages
+	for _, n := range p.naps {
+		if other := n.c == nil || n.c != c && n.c.s.owner == c.s.owner; other && n.to.After(c.begun) {
+			taken += n.to.Sub(latest(n.from, c.begun))
+		}
+	}
+	return c.s.owner != "" && taken > locker.DefaultAnswerTimeout
 }
 
 // waitAwake waits while the process is suspended.

@@ -181,10 +181,12 @@ func (r *runner) build() {
 		case "postgres":
 			d := newDatabase(s)
 			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, 500*time.Millisecond)
+			w.liveness = 4 * time.Second // of the driver, unless it is told another one
 			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
 		case "redis":
 			n := newNode(s)
 			s.model, w.drift, w.late = n, max(0, n.rate-1), max(w.late, 300*time.Millisecond)
+			w.liveness, w.relistens = 3*time.Second, true
 			return func(p string) (driver.Driver, *path, error) { return openRedis(s, p) }
 		}
 		panic("sim: no world " + kind)

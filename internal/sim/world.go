@@ -19,12 +19,14 @@ type world struct {
 	open      func(process string) (driver.Driver, []*path, error)
 	watched   bool                                // a dead process is found by whoever waits long enough
 	sessions  time.Duration                       // the shortest that the store gives; 0: it has none
+	liveness  time.Duration                       // after which a waiter of whom a server of Redis or a database hears nothing is dead to it; 0: another store
 	drift     float64                             // by which part a server's clock runs faster than those of the processes
 	late      time.Duration                       // by how much a grant may come after it was possible, in a healthy world
 	slow      time.Duration                       // by how much an answer is late while a minority of the servers does not answer
 	both      bool                                // each lock needs two servers
 	mixed     bool                                // some processes use one of two stores, where others queue later
 	hasSecond bool                                // the second server is asked instead of the first while that is away
+	relistens bool                                // who waits asks for what it has missed as soon as its connection is there again
 	exact     bool                                // the only errors of the driver are those of its network: the rest is the core's
 	pushed    func(process string, h driver.Hold) // is called when a process was notified of a loss
 
@@ -148,6 +150,14 @@ const aftermath = time.Minute + recovery
 // after is how long the effects of a fault may last. Only what leaves a connection open that
 // is dead is not noticed soon.
 func (w *world) after(f *interval) time.Duration {
+	if w.relistens {
+		switch f.kind {
+		case "reset", "drop", "deaf":
+			return 700 * time.Millisecond
+		case "failover":
+			return recovery
+		}
+	}
 	switch f.kind {
 	case "keep": // who has waited for the answer has it at the end
 		if w.sessions > 0 {
