@@ -438,7 +438,7 @@ func (c *conn) push(answer []byte, later time.Duration) {
 	time.AfterFunc(time.Until(at), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.err == nil {
+		if c.err == nil && c.stalls == nil {
 			c.received = append(c.received, answer...)
 			c.wake()
 		}
