@@ -80,7 +80,7 @@ func (g *grammar) aimed(p *plan) faultPlan {
 	f := faultPlan{kind: pick(g.stream, single...), lasts: g.between(10*time.Millisecond, 20*time.Second)}
 	f.process = pick(g.stream, p.processes...).name
 	if g.one(3) { // something that lasts for longer than a message
-		f.kind, f.served = pick(g.stream, append(g.faults(), "die", "leave", "leave", "quit", "lag", "mute")...), g.one(2)
+		f.kind, f.served = pick(g.stream, append(g.faults(), "reset", "reset", "die", "leave", "leave", "quit", "lag", "mute")...), g.one(2)
 	}
 	f.on, f.by, f.nth, f.skip = "kind", f.process, g.n(pick(g.stream, 5, 8)), max(0, g.n(6)-3)
 	if g.one(4) {

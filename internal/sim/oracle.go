@@ -73,7 +73,7 @@ type hold struct {
 	begun   time.Time // of the call
 	at      time.Time // of its return
 	asked   time.Time // when the ticket was asked for; zero: it has waited
-	waited  bool      // … and was not re-entered
+	waited  bool      // … and was not re-entered, nor is one of a group, which may have been granted long before
 	ttl     time.Duration
 	fixed   bool
 	minHold time.Duration

@@ -44,7 +44,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	}
 	p.hold = h
 	o.known(h)
-	if h.waited = !p.queued.IsZero() && !p.reentered; p.queued.IsZero() {
+	if h.waited = !p.queued.IsZero() && !p.reentered && len(c.parts) == 1; p.queued.IsZero() {
 		h.asked = c.begun
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked

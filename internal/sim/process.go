@@ -228,7 +228,7 @@ func (p *process) nap(ctx context.Context, d time.Duration) {
 }
 
 // napped reports whether the observers of other calls with the same owner have taken as long, in the time of a call, as
-// the store may take for an answer.
+// the store may take for an answer, or as the caller has waited.
 func (p *process) napped(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +238,7 @@ func (p *process) napped(c *call) bool {
 			taken += n.to.Sub(latest(n.from, c.begun))
 		}
 	}
-	return c.s.owner != "" && taken > locker.DefaultAnswerTimeout
+	return c.s.owner != "" && taken > min(locker.DefaultAnswerTimeout, time.Since(c.begun))
 }
 
 // waitAwake waits while the process is suspended.
