@@ -36,7 +36,7 @@ func TestCompress(t *testing.T) {
 	}
 }
 
-// A stream that compress does not make is refused: what is read of it may be a queue without its holder.
+// A damaged stream is refused: what is read of it may be a queue without its holder.
 func TestExpandDamaged(t *testing.T) {
 	stream := func(n int) []byte {
 		var b bytes.Buffer

@@ -72,8 +72,8 @@
 // than three times as long as the timeout.
 //
 // A queue has to fit into an item of 400 KB before it is compressed, which is about 2,000 waiters for one name. A ticket
-// for which there is no space left is refused with an error that says so. One item takes 1,000 writing units a second. DynamoDB throttles
-// what exceeds that, or the throughput of the table; the error is [driver.ErrUnavailable].
+// for which there is no space left is refused with an error that says so. One item takes 1,000 writing units a second.
+// DynamoDB throttles what exceeds that, or the throughput of the table; the error is [driver.ErrUnavailable].
 //
 // # Costs
 //
@@ -83,8 +83,9 @@
 //	acquire and release, free lock    2 writes; 1 reading if this process has not used the name in the last 30 s
 //	hand-off to another process       3 to 5 readings and 3 to 4 writes between 2 processes, 21 and 7 among 16, 113 and 17
 //	                                  among 64
-//	a process that waits, a second    12 to 22 readings and 1 write, if it waits for one lock; one more reading for
-//	                                  each further lock, and for each of the eight processes before it
+//	a process that waits, a second    12 to 22 readings and 1 write, if it waits for one lock that is held for a second
+//	                                  or longer; one more reading for each further lock, and for each of the eight
+//	                                  processes before it
 //	a try that is refused             1 reading; if the process has not seen the holder before, 1 more and, for the first one
 //	                                  after each sign of life of the holder, 1 write
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s

@@ -84,8 +84,8 @@ func compress(value []byte) []byte {
 // gzipped is what a gzip stream begins with, and no document.
 var gzipped = []byte{0x1f, 0x8b}
 
-// expand returns the value that compress was given. It refuses streams that compress does not make: an empty one would
-// be taken for a queue without tickets.
+// expand returns the value that compress was given. It refuses a damaged stream, and one that is empty, which would be
+// taken for a queue without tickets.
 func expand(value []byte) ([]byte, error) {
 	if !bytes.HasPrefix(value, gzipped) {
 		return value, nil

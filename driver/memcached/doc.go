@@ -48,9 +48,9 @@
 // Acquire and Release of a free lock take one request each, which writes the item and reads it back. One more is needed
 // if this process has not used the name in the last 30 s, or another one has used it since. A hand-off to another
 // process takes five or six. A process that waits sends 10 to 20 small requests a second and a heartbeat each second,
-// however many locks it waits for. A process that holds locks sends one heartbeat for all of them in each round of
-// renewals, reads their items, a hundred with one request, and writes each item once a minute so that the server does
-// not forget it.
+// however many locks it waits for, and more if they are held for less than a second. A process that holds locks sends one
+// heartbeat for all of them in each round of renewals, reads their items, a hundred with one request, and writes each
+// item once a minute so that the server does not forget it.
 //
 // A process that is refused, without having seen the holder before, reads the holder's heartbeat and the server's clock
 // (stats), and writes what it has seen unless the item says it: three requests more. Until the holder's next sign of life

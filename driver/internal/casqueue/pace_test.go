@@ -3,6 +3,7 @@ package casqueue
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,4 +46,87 @@ func TestPaceOfQueue(t *testing.T) {
 			b.Errorf("%v for each grant: want about 3 ms", each)
 		}
 	})
+}
+
+// readings returns how often a process reads a queue in ten seconds, after two.
+func (b *bed) readings(p *process) (n int) {
+	time.Sleep(2 * time.Second)
+	var read atomic.Int64
+	p.mu.Lock()
+	decide := p.fault
+	p.fault = func(verb, key string) fault {
+		if verb == "get" && strings.Contains(key, ":q:") {
+			read.Add(1)
+		}
+		if decide == nil {
+			return fine
+		}
+		return decide(verb, key)
+	}
+	p.mu.Unlock()
+	time.Sleep(10 * time.Second)
+	return int(read.Load())
+}
+
+// A queue that does not move is read less and less often, though the readings do not show that it stands: the document
+// cannot be read.
+func TestPaceOfUnreadableQueue(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		r := request("a", "1")
+		r.TTL = time.Hour
+		b.take(holder, r)
+		second, _ := b.open()
+		b.waits(second, request("a", "2"))
+		third, p := b.open()
+		b.waits(third, request("a", "3"))
+		b.mu.Lock()
+		b.write("t:q:"+hash("a"), []byte("garbage"), time.Hour)
+		b.mu.Unlock()
+		if n := b.readings(p); n == 0 || n > 25 {
+			b.Errorf("%d readings in 10 s, want one or two a second", n)
+		}
+	})
+}
+
+// So is the queue of a ticket that is granted, if its lease cannot be written: a store may refuse all writes, and no
+// reading.
+func TestPaceOfUnwrittenLease(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		r := request("a", "1")
+		r.TTL = time.Hour
+		g := b.take(holder, r)
+		second, _ := b.open()
+		third, p := b.open()
+		for i, e := range []*Engine{second, third} {
+			r := request("a", fmt.Sprint(i+2))
+			r.Shared, r.Renewed = true, false // both are granted at once, and their leases are written
+			b.waits(e, r)
+		}
+		p.with(func(verb, _ string) fault {
+			if verb == "put" {
+				return silent
+			}
+			return fine
+		})
+		if err := holder.Release(b.Context(), r.Hold(g.Token)); err != nil {
+			b.Fatal(err)
+		}
+		if n := b.readings(p); n == 0 || n > 25 {
+			b.Errorf("%d readings in 10 s, want one or two a second", n)
+		}
+	})
+}
+
+// However long a long queue stands, it is read once a second.
+func TestPaceOfLongWait(t *testing.T) {
+	for _, stood := range []time.Duration{0, time.Second, 60 * 24 * time.Hour, century} {
+		now := time.Now()
+		for _, w := range []*ticket{{ahead: 2000, interval: stood, moved: now}, {ahead: 2000, interval: firstInterval, moved: now.Add(-stood)}} {
+			if soon := w.soon(now); soon < leastPoll || stood >= time.Second && soon < mostSample {
+				t.Errorf("2000 waiters ahead, after %v: read again after %v", stood, soon)
+			}
+		}
+	}
 }
