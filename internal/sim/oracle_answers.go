@@ -132,7 +132,7 @@ func (o *oracle) unavailable(c *call) bool {
 	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(c.begun) < short {
 		return true // the store cannot answer that fast
 	}
-	// While a call waits for another one with the same owner, the time that the observers of that one take counts as the store's.
+	// While a call waits for another one with the same owner, the time that observers take may count as the store's.
 	return c.p.napped(c) || o.w.disturbed(c.p.name, c.begun, time.Now())
 }
 
