@@ -79,11 +79,18 @@ func (e *Engine) review() {
 	}
 }
 
-// watchLosses is the goroutine of a watch.
+// watchLosses is the goroutine of a watch. If the store does not answer when the watch has
+// reported, another watch takes its place.
 func (e *Engine) watchLosses(ctx context.Context, s *session) {
 	for pause := newBackoff(); ; {
 		begun := time.Now()
-		err := e.store.Losses(ctx, s.id, func() { e.check(ctx, s) })
+		watching, end := context.WithCancel(ctx)
+		err := e.store.Losses(watching, s.id, func() {
+			if e.check(watching, s) != nil {
+				end() // the next watch reports once it is open
+			}
+		})
+		end()
 		over := errors.Is(err, ErrSessionOver)
 		e.mu.Lock()
 		if s.reported = (time.Time{}); over {
@@ -104,9 +111,9 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 
 // check finds out which tickets of a session have gone, and has their queues read: waiters
 // behind a holder may have gone with it. A ticket that is being put is confirmed before its
-// grant. One that is being moved, or for which the store does not answer, is looked for by
-// the next renewal.
-func (e *Engine) check(ctx context.Context, s *session) {
+// grant, and one that is being moved is looked for by the renewal that moves it. With an error,
+// not all have been found out.
+func (e *Engine) check(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
 	var ts []*ticket
@@ -118,7 +125,7 @@ func (e *Engine) check(ctx context.Context, s *session) {
 		}
 	}
 	e.mu.Unlock()
-	missing, _ := e.missing(ctx, s, ts)
+	missing, err := e.missing(ctx, s, ts)
 	e.mu.Lock()
 	defer e.unlock()
 	for _, t := range missing {
@@ -127,6 +134,7 @@ func (e *Engine) check(ctx context.Context, s *session) {
 			w.reread()
 		}
 	}
+	return err
 }
 
 // missing returns which tickets of a session have gone. With an error that may not be all.

@@ -196,7 +196,7 @@ func (e *Engine) sessionOver(s *session) {
 			t.moving, t.moves = nil, 0
 			e.detach(s)
 		case t.session == s && t.moving != nil: // it was moved, or is gone: the next renewal finds out
-			e.moved(t)
+			e.moved(t, time.Time{})
 		case t.session == s && t.state != putting: // a put is ended by its own answer
 			e.lose(t, errSessionLost)
 		}
