@@ -79,18 +79,11 @@ func (e *Engine) review() {
 	}
 }
 
-// watchLosses is the goroutine of a watch. If the store does not answer when the watch has
-// reported, another watch takes its place.
+// watchLosses is the goroutine of a watch.
 func (e *Engine) watchLosses(ctx context.Context, s *session) {
 	for pause := newBackoff(); ; {
 		begun := time.Now()
-		watching, end := context.WithCancel(ctx)
-		err := e.store.Losses(watching, s.id, func() {
-			if e.check(watching, s) != nil {
-				end() // the next watch reports once it is open
-			}
-		})
-		end()
+		err := e.store.Losses(ctx, s.id, func() { e.check(ctx, s) })
 		over := errors.Is(err, ErrSessionOver)
 		e.mu.Lock()
 		if s.reported = (time.Time{}); over {
@@ -110,17 +103,28 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 }
 
 // check finds out which tickets of a session have gone, and has their queues read: waiters
-// behind a holder may have gone with it. A ticket that is being put is confirmed before its
-// grant, and one that is being moved is looked for by the renewal that moves it. With an error,
-// not all have been found out.
-func (e *Engine) check(ctx context.Context, s *session) error {
+// behind a holder may have gone with it. It repeats that until the store has answered for
+// all, since it may be that nobody renews them. A ticket that is being put is confirmed before
+// its grant. One that is being moved is looked for by the renewal that moves it.
+func (e *Engine) check(ctx context.Context, s *session) {
+	e.mu.Lock()
+	s.reported = time.Now()
+	e.mu.Unlock()
+	for pause := newBackoff(); ; {
+		if e.checkUnsure(ctx, s) == nil || !e.pause(ctx, pause.Next()) {
+			return
+		}
+	}
+}
+
+// checkUnsure tries once. With an error there are tickets for which it has not been answered.
+func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
 	var ts []*ticket
 	e.mu.Lock()
-	s.reported = time.Now()
 	for _, t := range e.tickets {
-		if t.session == s && t.moving == nil && t.needsLossWatch() {
+		if t.session == s && t.moving == nil && t.needsLossWatch() && t.unsure() {
 			ts = append(ts, t)
 		}
 	}
