@@ -1,6 +1,7 @@
 package kvqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,11 +120,11 @@ func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	ts = slices.DeleteFunc(ts, func(t *ticket) bool { return t.moving != nil })
-	if s.reported.IsZero() {
+	if s.reported == 0 {
 		return ts
 	}
-	slices.SortFunc(ts, func(a, b *ticket) int { return a.seen.Compare(b.seen) })
-	unsure, _ := slices.BinarySearchFunc(ts, s.reported, func(t *ticket, at time.Time) int { return t.seen.Compare(at) })
+	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.seen, b.seen) })
+	unsure, _ := slices.BinarySearchFunc(ts, s.reported, func(t *ticket, at uint64) int { return cmp.Compare(t.seen, at) })
 	return ts[:min(unsure+e.opts.LookFor, len(ts))]
 }
 
@@ -226,7 +227,7 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 	}
 	t.moving = to
 	t.moves++
-	begun := time.Now()
+	begun := e.tick()
 	e.mu.Unlock()
 	err := e.store.Move(ctx, &asked, to.id)
 	e.mu.Lock()
@@ -257,7 +258,7 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 
 // moved notes that a ticket is in the session to which it was moved, and when it was seen
 // there. With mu held.
-func (e *Engine) moved(t *ticket, seen time.Time) {
+func (e *Engine) moved(t *ticket, seen uint64) {
 	old := t.session
 	t.session, t.moving, t.moves, t.Session = t.moving, nil, 0, t.moving.id
 	t.seen = seen

@@ -86,7 +86,7 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 		err := e.store.Losses(ctx, s.id, func() { e.check(ctx, s) })
 		over := errors.Is(err, ErrSessionOver)
 		e.mu.Lock()
-		if s.reported = (time.Time{}); over {
+		if s.reported = 0; over {
 			e.sessionOver(s)
 		}
 		e.unlock()
@@ -108,7 +108,7 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 // its grant. One that is being moved is looked for by the renewal that moves it.
 func (e *Engine) check(ctx context.Context, s *session) {
 	e.mu.Lock()
-	s.reported = time.Now()
+	s.reported = e.tick()
 	e.mu.Unlock()
 	for pause := newBackoff(); ; {
 		if e.checkUnsure(ctx, s) == nil || !e.pause(ctx, pause.Next()) {
@@ -162,8 +162,8 @@ func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) (missing
 // missingOf sends one request for missing.
 func (e *Engine) missingOf(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
 	asked := make([]Ticket, len(ts))
-	begun := time.Now()
 	e.mu.Lock()
+	begun := e.tick()
 	for i, t := range ts {
 		asked[i] = t.Ticket
 	}

@@ -50,9 +50,8 @@ func TestBrokenInMoveUnrenewed(t *testing.T) {
 		time.Sleep(2 * lossDelay)
 		b.store.with(func(what, _ string, done bool) error {
 			if what == "move" && done {
-				time.Sleep(time.Second)
 				b.store.strike("a", "moved")
-				time.Sleep(time.Second)
+				synctest.Wait() // the watch has reported, and the clock shows no later time
 			}
 			return nil
 		})
