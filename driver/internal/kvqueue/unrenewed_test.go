@@ -33,6 +33,7 @@ func TestCheckFailsUnrenewed(t *testing.T) {
 		synctest.Wait()
 		b.store.with(nil)
 		time.Sleep(2 * retryMost)
+		synctest.Wait()
 		if !errors.Is(b.lost["1"], driver.ErrLost) {
 			t.Error("the holder was not notified")
 		}
@@ -57,6 +58,7 @@ func TestBrokenInMoveUnrenewed(t *testing.T) {
 		})
 		err := b.e.Renew(b.Context(), h, time.Minute)
 		time.Sleep(5 * time.Second) // before the old session ends, of which the fake reports too
+		synctest.Wait()
 		if b.lost["moved"] == nil && !errors.Is(err, driver.ErrLost) {
 			t.Errorf("the renewal returned %v, and the holder was not notified", err)
 		}
