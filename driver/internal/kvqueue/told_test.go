@@ -93,17 +93,46 @@ func (s *exact) Losses(ctx context.Context, session string, report func()) error
 	}
 }
 
-// life is a lock of TestBreaksAreTold.
+// life is a lock of TestBreaksAreTold. mu guards the rest.
 type life struct {
-	r    driver.Request
-	hold driver.Hold // Token is 0 before the grant
-	told bool        // by an answer
+	r      driver.Request
+	mu     sync.Mutex
+	told   bool // by an answer
+	lost   bool // by a notification
+	broken bool
+}
+
+// live acquires the lock, and extends half of the locks until that is answered.
+func (l *life) live(b *bed, s *exact) {
+	time.Sleep(s.upTo(3 * time.Second))
+	g, err := b.e.Acquire(b.Context(), l.r)
+	time.Sleep(s.upTo(3 * time.Second))
+	if err == nil && s.upTo(2) == 0 {
+		for range 2 { // the second, perhaps, finishes a move that was not answered
+			err = b.e.Renew(b.Context(), l.r.Hold(g.Token), time.Minute)
+			if err == nil || errors.Is(err, driver.ErrLost) {
+				break
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told = err != nil
+}
+
+// die breaks the lock, if it is there by then.
+func (l *life) die(s *exact) {
+	time.Sleep(s.upTo(12 * time.Second))
+	done := s.breaks(l.r.ID)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.broken = done
 }
 
 // Whatever a break meets, the holder learns of it by an answer or a notification, without a
 // renewal on schedule.
 func TestBreaksAreTold(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(2000) {
 		inBubble(t, func(b *bed) { breaksAreTold(b, seed) })
 	}
 }
@@ -111,44 +140,26 @@ func TestBreaksAreTold(t *testing.T) {
 func breaksAreTold(b *bed, seed uint64) {
 	s := &exact{fake: b.store, rng: rand.New(rand.NewPCG(seed, 0)), broken: make(map[string]int), faulty: true} //nolint:gosec // a test
 	b.e.store, b.e.opts.LookFor = s, 1
-	var mu sync.Mutex // guards what follows
-	lost, broken := make(map[string]bool), make(map[string]bool)
-	b.e.NotifyLoss(func(h driver.Hold, _ error) {
-		mu.Lock()
-		defer mu.Unlock()
-		lost[h.ID] = true
-	})
 	s.with(s.disturb)
-	var lives []*life
-	var group sync.WaitGroup
+	lives := make(map[string]*life) // by ID
+	b.e.NotifyLoss(func(h driver.Hold, _ error) {
+		l := lives[h.ID]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lost = true
+	})
 	for i := range 5 {
 		l := &life{r: request(fmt.Sprint("name-", i), fmt.Sprint(i))}
-		l.r.Renewed, l.r.TTL = s.upTo(2) == 0, 30*time.Second+s.upTo(2)*30*time.Second
-		lives = append(lives, l)
-		group.Go(func() {
-			time.Sleep(s.upTo(3 * time.Second))
-			g, err := b.e.Acquire(b.Context(), l.r)
-			mu.Lock()
-			l.told, l.hold = err != nil, l.r.Hold(g.Token)
-			mu.Unlock()
-			time.Sleep(s.upTo(3 * time.Second))
-			for range 2 * s.upTo(2) { // an extension, until it is answered
-				if err = b.e.Renew(b.Context(), l.hold, time.Minute); err == nil || errors.Is(err, driver.ErrLost) {
-					break
-				}
-			}
-			mu.Lock()
-			l.told = l.told || err != nil
-			mu.Unlock()
-		})
-		group.Go(func() {
-			time.Sleep(s.upTo(12 * time.Second))
-			if s.breaks(l.r.ID) {
-				mu.Lock()
-				broken[l.r.ID] = true
-				mu.Unlock()
-			}
-		})
+		l.r.Renewed = s.upTo(2) == 0
+		if s.upTo(2) == 0 {
+			l.r.TTL = time.Minute
+		}
+		lives[l.r.ID] = l
+	}
+	var group sync.WaitGroup
+	for _, l := range lives {
+		group.Go(func() { l.live(b, s) })
+		group.Go(func() { l.die(s) })
 	}
 	group.Wait()
 	s.mu.Lock()
@@ -156,15 +167,15 @@ func breaksAreTold(b *bed, seed uint64) {
 	s.mu.Unlock()
 	time.Sleep(20 * time.Second)
 	synctest.Wait()
-	mu.Lock()
-	defer mu.Unlock()
 	for _, l := range lives {
-		if broken[l.r.ID] && !lost[l.r.ID] && !l.told {
+		l.mu.Lock()
+		switch {
+		case l.broken && !l.lost && !l.told:
 			b.Errorf("seed %d: the holder of %s (renewed %v) was not told", seed, l.r.Name, l.r.Renewed)
-		}
-		if !broken[l.r.ID] && lost[l.r.ID] {
+		case !l.broken && l.lost:
 			b.Errorf("seed %d: the loss of %s was reported", seed, l.r.Name)
 		}
+		l.mu.Unlock()
 	}
 	s.with(nil)
 }
