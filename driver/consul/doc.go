@@ -88,6 +88,7 @@
 // the next renewal of the holder finds out, a third of the TTL later at most: use Break
 // (locker break) instead. A renewal looks for 512 tickets of one session, those that were
 // not looked for the longest; if a process holds more, its next renewals look for the others.
+// A holder without renewals (WithoutRenewal) learns of it at its release or extension.
 // A waiter whose key is deleted or unlocked finds out before it is
 // granted, or at the end of its blocking query (parameter wait), and is queued anew, at the
 // end. A key that was unlocked blocks nobody, and stays until it is deleted. A loss in the

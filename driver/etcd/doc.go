@@ -78,7 +78,8 @@
 //   - Its key is deleted by hand: the holder learns of it at the next renewal, a third of
 //     the TTL later at most. Use Break (locker break) instead. A renewal looks for a hundred
 //     locks of one TTL, those that were not looked for the longest; if a process holds more,
-//     its next renewals look for the others: for all of 10,000 within a hundred renewals.
+//     its next renewals look for the others: for all of 10,000 within a hundred renewals. A
+//     holder without renewals (WithoutRenewal) learns of it at its release or extension.
 //   - Its etcd is restored from a snapshot. Then revisions go back too, and with
 //     them the tokens, unless the restore raises the revision
 //     (etcdutl snapshot restore --bump-revision --mark-compacted).
@@ -91,7 +92,8 @@
 //
 // A server that is full (its quota, alarm NOSPACE) grants nothing new, which is
 // ErrUnavailable. Locks that are held are renewed and released as usual. A lease that is
-// not watched for losses yet will not be: renewals look for all of its tickets.
+// not watched for losses yet will not be until there is room: renewals look for all of its
+// tickets.
 //
 // If a member hangs while others work, requests that are sent to it hang too. Those
 // for watches and keep-alives are sent to another member after two seconds; those for
@@ -110,7 +112,9 @@
 // renewal. Dead waiters leave the queue two seconds after their own TTL, all
 // together. When etcd elects a leader, or a single server restarts, every lease
 // begins anew, for its TTL and an election timeout. So the tickets of a process that
-// died just before that last up to that much longer.
+// died just before that last up to that much longer. Clients should connect to the members:
+// etcd's own proxy (etcd grpc-proxy) keeps a lease alive by itself for a TTL after it was last
+// asked to, so the tickets of a process that hangs last a TTL longer.
 //
 // # Who may write
 //

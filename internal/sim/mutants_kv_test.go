@@ -48,13 +48,13 @@ func init() {
 		},
 		mutant{
 			name: "kvqueue: renewals look for the same tickets each time", file: "driver/internal/kvqueue/lease.go",
-			old: "return a.seen.Compare(b.seen) })", new: "return int(a.Number) - int(b.Number) })",
+			old: "return cmp.Compare(a.seen, b.seen) })", new: "return int(a.Number) - int(b.Number) })",
 		},
 		mutant{
 			name: "kvqueue: a renewal goes on where that of another batch has ended", file: "driver/internal/kvqueue/lease.go",
-			old: "return a.seen.Compare(b.seen) })", new: "return int(a.Number) - int(b.Number) })\n" + `	last := ts[0]
+			old: "return cmp.Compare(a.seen, b.seen) })", new: "return int(a.Number) - int(b.Number) })\n" + `	last := ts[0]
 	for _, t := range e.tickets {
-		if t.session == s && t.seen.After(last.seen) {
+		if t.session == s && t.seen > last.seen {
 			last = t
 		}
 	}

@@ -76,10 +76,10 @@
 // session with a ticket that has stayed for 200 ms is watched for that (Store.Losses), by
 // a key that ends with the session, and that is changed by who breaks a ticket of it. All
 // that the watch reports is that something may be lost: the engine asks which tickets are
-// missing, and has the queues of these read. A ticket that was not seen since the report,
-// because its put or its move was under way, or the store did not answer, is looked for
-// before its grant, or by the next renewal. The tickets of a session that is over are lost
-// together.
+// missing, and has the queues of these read; it asks until the store answers. A ticket that
+// was not seen since the report, because its put or its move was under way, is looked for
+// before its grant, or by the renewal that has moved it. The tickets of a session that is
+// over are lost together.
 //
 // No watch reports an entry that is removed by hand: a renewal finds out, or the next
 // reading of the queue. While its session is watched, a renewal looks for a part of very

@@ -38,6 +38,7 @@ type Engine struct {
 	timer    *time.Timer // of the background task of sessions
 	keepAt   time.Time   // … and when that is
 	losses   losses
+	ticks    uint64   // tick
 	storeErr error    // the last answer of a background request, if it was an error
 	notices  []notice // losses to report when mu is unlocked
 }
@@ -139,6 +140,13 @@ func (e *Engine) endAll() error {
 		return fmt.Errorf("%d tickets are left to their leases: %w", left, *err)
 	}
 	return nil
+}
+
+// tick orders requests and reports about losses, which a clock may show at one time. With
+// mu held.
+func (e *Engine) tick() uint64 {
+	e.ticks++
+	return e.ticks
 }
 
 // notice is a loss that is still to be reported.

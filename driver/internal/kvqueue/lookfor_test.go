@@ -187,8 +187,9 @@ func TestCheckFails(t *testing.T) {
 		b.store.strike("name-7", "7")
 		synctest.Wait()
 		b.store.with(nil)
-		if lost := b.renew(rs); !slices.Equal(lost, []string{"7"}) {
-			t.Errorf("the renewal finds %v", lost)
+		errs := b.e.RenewAll(b.Context(), rs) // before the watch's next request
+		if b.lost["7"] != nil || !errors.Is(errs[7], driver.ErrLost) {
+			t.Errorf("the renewal finds %v, the holder was notified of %v", errs[7], b.lost["7"])
 		}
 	})
 }

@@ -86,7 +86,7 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 		err := e.store.Losses(ctx, s.id, func() { e.check(ctx, s) })
 		over := errors.Is(err, ErrSessionOver)
 		e.mu.Lock()
-		if s.reported = (time.Time{}); over {
+		if s.reported = 0; over {
 			e.sessionOver(s)
 		}
 		e.unlock()
@@ -103,22 +103,33 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 }
 
 // check finds out which tickets of a session have gone, and has their queues read: waiters
-// behind a holder may have gone with it. A ticket that is being put is confirmed before its
-// grant. One that is being moved, or for which the store does not answer, is looked for by
-// the next renewal.
+// behind a holder may have gone with it. It repeats that until the store has answered for
+// all, since it may be that nobody renews them. A ticket that is being put is confirmed before
+// its grant. One that is being moved is looked for by the renewal that moves it.
 func (e *Engine) check(ctx context.Context, s *session) {
+	e.mu.Lock()
+	s.reported = e.tick()
+	e.mu.Unlock()
+	for pause := newBackoff(); ; {
+		if e.checkUnsure(ctx, s) == nil || !e.pause(ctx, pause.Next()) {
+			return
+		}
+	}
+}
+
+// checkUnsure tries once. With an error there are tickets for which it has not been answered.
+func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
 	var ts []*ticket
 	e.mu.Lock()
-	s.reported = time.Now()
 	for _, t := range e.tickets {
-		if t.session == s && t.moving == nil && t.needsLossWatch() {
+		if t.session == s && t.moving == nil && t.needsLossWatch() && t.unsure() {
 			ts = append(ts, t)
 		}
 	}
 	e.mu.Unlock()
-	missing, _ := e.missing(ctx, s, ts)
+	missing, err := e.missing(ctx, s, ts)
 	e.mu.Lock()
 	defer e.unlock()
 	for _, t := range missing {
@@ -127,6 +138,7 @@ func (e *Engine) check(ctx context.Context, s *session) {
 			w.reread()
 		}
 	}
+	return err
 }
 
 // missing returns which tickets of a session have gone. With an error that may not be all.
@@ -150,8 +162,8 @@ func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) (missing
 // missingOf sends one request for missing.
 func (e *Engine) missingOf(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
 	asked := make([]Ticket, len(ts))
-	begun := time.Now()
 	e.mu.Lock()
+	begun := e.tick()
 	for i, t := range ts {
 		asked[i] = t.Ticket
 	}

@@ -32,7 +32,7 @@ type session struct {
 	failing bool          // the last keep-alive was not answered
 	retryAt time.Time     // when the engine may try again after a failure
 
-	reported time.Time // when the watch for losses last reported; zero while it does not run
+	reported uint64 // when the watch for losses last reported (Engine.tick); zero while it does not run
 }
 
 // class is the sessions of one kind. The newest is in use.
@@ -196,7 +196,7 @@ func (e *Engine) sessionOver(s *session) {
 			t.moving, t.moves = nil, 0
 			e.detach(s)
 		case t.session == s && t.moving != nil: // it was moved, or is gone: the next renewal finds out
-			e.moved(t)
+			e.moved(t, 0)
 		case t.session == s && t.state != putting: // a put is ended by its own answer
 			e.lose(t, errSessionLost)
 		}

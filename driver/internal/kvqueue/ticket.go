@@ -30,11 +30,11 @@ type ticket struct {
 	stays time.Duration // the minimum hold
 
 	state    state
-	deleting bool      // a deletion was sent
-	released bool      // during its put
-	waited   bool      // before its grant
-	unseen   bool      // it was granted, and whether its entry is still there is to be confirmed
-	seen     time.Time // its entry was there, or was put, after this; zero if it was moved since
+	deleting bool   // a deletion was sent
+	released bool   // during its put
+	waited   bool   // before its grant
+	unseen   bool   // it was granted, and whether its entry is still there is to be confirmed
+	seen     uint64 // its entry was there, or was put, after this (Engine.tick); zero if it may have been moved since
 	session  *session
 	moving   *session  // to which it is being moved, or may have been moved
 	since    time.Time // of the grant, or of queueing
@@ -55,7 +55,7 @@ func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t
 
 // unsure reports whether the watch for losses of the ticket's session has reported something
 // since the ticket's entry was seen. With mu held.
-func (t *ticket) unsure() bool { return t.seen.Before(t.session.reported) }
+func (t *ticket) unsure() bool { return t.seen < t.session.reported }
 
 // queue is the queue of a name in which this driver has tickets, or which it watches.
 type queue struct {
@@ -77,7 +77,7 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 	}
 	t := &ticket{
 		Ticket: Ticket{Name: q.name, ID: r.ID, Session: s.id, Entry: Entry{Shared: r.Shared, Limit: r.Limit}},
-		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop, seen: time.Now(),
+		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop, seen: e.tick(),
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
 	q.slots[t.slot] = t
