@@ -16,8 +16,10 @@
 // # The parts
 //
 //	plan.go       what happens, drawn from a seed: programs, delays, faults; it is data
-//	focus.go      small plans, whose faults concern a message of a kind
 //	tricks.go     faults that begin with a message, or concern only some of them
+//	focus.go      small plans, whose faults wait for a message of a kind
+//	times.go      lives whose steps meet the end of a lease, poll, or take a lock again and again
+//	byhand.go     an operator who removes a ticket with the store's own tools
 //	process.go    a process: a Client, its goroutines and their steps, its death
 //	world.go      time, servers, and what the trace shows
 //	net.go        the way between a process and a server: requests, or a stream of bytes
@@ -37,6 +39,7 @@
 //	              (oracle_grants.go of grants, oracle_answers.go of answers, oracle_promises.go of what a call was promised)
 //	oracle_faults.go  what a fault does not excuse
 //	composed.go   the world "all": how its processes use two stores
+//	rates.go      who asks too often
 //	run.go        one run: it builds the world, does the faults, and looks at what is left
 //
 // The drivers are the real ones. Their servers are models that answer the real protocol,

@@ -385,9 +385,29 @@ func (c *cluster) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdser
 		case full:
 			return nil, rpctypes.ErrGRPCNoSpace
 		case puts && rnd.one(40):
+			c.s.w.doubled(ctx)
 			return nil, status.Error(pick(rnd, codes.Canceled, codes.DeadlineExceeded), "upstream request timeout")
 		}
 		return &etcdserverpb.TxnResponse{Header: c.data.header(), Succeeded: succeeded, Responses: out}, nil
+	})
+}
+
+// doubled notes that a process sends a request again that was done. A try that finds its own ticket
+// then, and cannot tell it from another's, removes it and asks again: it has had a ticket meanwhile.
+func (w *world) doubled(ctx context.Context) {
+	if from, ok := peer.FromContext(ctx); ok {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.twice = append(w.twice, interval{from: time.Now(), process: from.Addr.(*etcdMember).p.process})
+	}
+}
+
+// sentTwice reports whether a request of a process was done twice in that time.
+func (w *world) sentTwice(process string, from, to time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.twice, func(i interval) bool {
+		return i.process == process && !i.from.Before(from) && !i.from.After(to)
 	})
 }
 

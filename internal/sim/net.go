@@ -20,6 +20,7 @@ type path struct {
 	process string
 	rnd     *stream
 	usual   time.Duration // the delay of most messages
+	made    time.Time
 
 	mu      sync.Mutex
 	cut     time.Time // nothing gets through until then
@@ -38,6 +39,7 @@ type path struct {
 
 func newPath(s *server, process string) *path {
 	p := &path{w: s.w, s: s, process: process, rnd: newStream(s.w.seed, "path "+process+" "+s.name), conns: make(map[interface{ fail(error) }]struct{}), asked: make(map[string]int)}
+	p.made = time.Now()
 	p.usual = p.rnd.between(50*time.Microsecond, 5*time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()

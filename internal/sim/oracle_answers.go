@@ -173,7 +173,7 @@ func (o *oracle) review() {
 
 // triedInVain reports whether a call has never had a ticket: it did not wait, and was refused.
 func (c *call) triedInVain() bool {
-	return len(c.parts) == 1 && (c.s.verb == "try" || c.s.wait == 0) && errors.Is(c.err, locker.ErrNotAcquired)
+	return !c.p.w.sentTwice(c.p.name, c.begun, c.ended) && len(c.parts) == 1 && (c.s.verb == "try" || c.s.wait == 0) && errors.Is(c.err, locker.ErrNotAcquired)
 }
 
 // asked is when the ticket of a part was asked for, which it may have re-entered.
@@ -217,6 +217,18 @@ func (o *oracle) isUntold(p *part) bool {
 	return !at.IsZero() && at.Before(p.c.ended) && p.c.ended.Sub(at) < aftermath
 }
 
+// untoldBy is how long it may take until a waiter finds out that a ticket has gone whose process has
+// died before it could tell others: until the next reading of a queue that is watched. With mu held.
+func (o *oracle) untoldBy(b *part) time.Duration {
+	const reading = time.Second
+	b.c.p.mu.Lock()
+	defer b.c.p.mu.Unlock()
+	if died := b.c.p.died; o.w.watched && !died.IsZero() && died.Sub(b.gone).Abs() < reading {
+		return reading
+	}
+	return 0
+}
+
 // waitedForNobody checks that a ticket was not left waiting. With mu held.
 func (o *oracle) waitedForNobody(p *part) {
 	c := p.c
@@ -230,8 +242,8 @@ func (o *oracle) waitedForNobody(p *part) {
 		case !o.outOfOrder(c) && b.asked().After(p.queued) && b.c.t != c.t: // behind p
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":
 			return
-		case b.gone.After(free):
-			free = b.gone
+		default:
+			free = latest(free, b.gone.Add(o.untoldBy(b)))
 		}
 	}
 	free = latest(free, o.w.quietSince(p.queued, c.ended, concerned...))

@@ -116,6 +116,20 @@ func (w *world) faulty(process string, from, to time.Time) (all time.Duration) {
 // as away: a ping each second, which is waited for as long; and something beyond.
 const silence = 5 * time.Second
 
+// started is when a process was there for the first time: a fault before has had no effect.
+func (w *world) started(process string) (first time.Time) {
+	for _, s := range w.servers {
+		s.mu.Lock()
+		for _, p := range s.paths {
+			if p.process == process && (first.IsZero() || p.made.Before(first)) {
+				first = p.made
+			}
+		}
+		s.mu.Unlock()
+	}
+	return first
+}
+
 // wasSilent reports whether no message of the caller has got through for so long that its
 // limit must be told as an outage.
 func (o *oracle) wasSilent(c *call) bool {
@@ -125,10 +139,11 @@ func (o *oracle) wasSilent(c *call) bool {
 	if len(o.w.servers) != 1 || c.s.verb != "acquire" || c.p.plan.observer != "" {
 		return false
 	}
+	started := o.w.started(c.p.name)
 	o.w.mu.Lock()
 	defer o.w.mu.Unlock()
 	for _, f := range o.w.faults {
-		concerns := f.process == c.p.name && (f.kind == "cut" || f.kind == "suspend") || f.process == "" && f.kind == "pause"
+		concerns := f.process == c.p.name && (f.kind == "cut" || f.kind == "suspend") && !f.from.Before(started) || f.process == "" && f.kind == "pause"
 		if from := latest(c.begun, f.from); concerns && c.ended.Sub(from) > silence && !f.to.Before(c.ended) {
 			return true
 		}

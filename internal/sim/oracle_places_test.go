@@ -33,7 +33,7 @@ func TestCouldKeep(t *testing.T) {
 			synctest.Test(t, func(*testing.T) {
 				begun := time.Now()
 				w := &world{begun: begun, watched: test.sessions == 0, sessions: test.sessions}
-				w.faults = []interval{{begun.Add(test.fault[0]), begun.Add(test.fault[1]), "cut", "p0", -1}}
+				w.faults = []interval{{from: begun.Add(test.fault[0]), to: begun.Add(test.fault[1]), kind: "cut", process: "p0"}}
 				o := newOracle(w)
 				p := &process{w: w, o: o, name: "p0", plan: &processPlan{}}
 				c := &call{p: p, s: &step{ttl: test.ttl}, begun: begun}

@@ -36,6 +36,7 @@ type world struct {
 	used   map[int64]bool // instants at which something wakes
 	log    []entry
 	faults []interval
+	twice  []interval // when requests were done that are sent again
 	traps  []*trap
 	busy   rates
 	kinds  kinds             // of messages that were sent; nil: no fault waits for one
