@@ -228,17 +228,22 @@ func (p *process) nap(ctx context.Context, d time.Duration) {
 }
 
 // napped reports whether the observers of other calls with the same owner have taken as long, in the time of a call, as
-// the store may take for an answer.
+// the store may take for an answer, or all of them as long as the call has.
 func (p *process) napped(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	taken := time.Second // messages
+	others, all := time.Second, time.Second // messages
 	for _, n := range p.naps {
-		if other := n.c == nil || n.c != c && n.c.s.owner == c.s.owner; other && n.to.After(c.begun) {
-			taken += n.to.Sub(latest(n.from, c.begun))
+		if n.c != nil && n.c.s.owner != c.s.owner || !n.to.After(c.begun) {
+			continue
+		}
+		taken := n.to.Sub(latest(n.from, c.begun))
+		if all += taken; n.c != c {
+			others += taken
 		}
 	}
-	return c.s.owner != "" && taken > locker.DefaultAnswerTimeout
+	over := c.s.wait >= 0 && all > c.s.wait || c.s.timeout > 0 && all > c.s.timeout
+	return c.s.owner != "" && (others > locker.DefaultAnswerTimeout || over)
 }
 
 // waitAwake waits while the process is suspended.
