@@ -227,14 +227,14 @@ func (p *process) nap(ctx context.Context, d time.Duration) {
 	p.w.sleep(d)
 }
 
-// napped reports whether the observers of other calls with the same owner have taken as long, in the time of a call, as
+// napped reports whether the observers of a call, and of others with the same owner, have taken as long, in its time, as
 // the store may take for an answer, or as the caller has waited.
 func (p *process) napped(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	taken := time.Second // messages
 	for _, n := range p.naps {
-		if other := n.c == nil || n.c != c && n.c.s.owner == c.s.owner; other && n.to.After(c.begun) {
+		if concerns := n.c == nil || n.c.s.owner == c.s.owner; concerns && n.to.After(c.begun) {
 			taken += n.to.Sub(latest(n.from, c.begun))
 		}
 	}
