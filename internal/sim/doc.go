@@ -17,7 +17,6 @@
 //
 //	plan.go       what happens, drawn from a seed: programs, delays, faults; it is data
 //	tricks.go     faults that begin with a message, or concern only some of them
-//	focus.go      small plans, whose faults wait for a message of a kind
 //	times.go      lives whose steps meet the end of a lease, poll, or take a lock again and again
 //	byhand.go     an operator who removes a ticket with the store's own tools
 //	process.go    a process: a Client, its goroutines and their steps, its death
