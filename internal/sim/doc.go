@@ -16,7 +16,6 @@
 // # The parts
 //
 //	plan.go       what happens, drawn from a seed: programs, delays, faults; it is data
-//	focus.go      small plans, whose faults concern a message of a kind
 //	tricks.go     faults that begin with a message, or concern only some of them
 //	crowd.go      a process with many locks, and what it has to learn by its renewals
 //	times.go      lives whose steps meet the end of a lease, poll, or take a lock again and again

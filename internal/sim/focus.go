@@ -130,8 +130,7 @@ func (g *grammar) operator(p *processPlan) {
 
 // latest is how late a request may arrive, at the most.
 func (g *grammar) latest() time.Duration {
-	switch g.world {
-	case "memcached", "dynamodb": // package casqueue has to be safe from them for ever
+	if g.keeps() { // their drivers have to be safe from late requests for ever
 		return mostLag
 	}
 	return 20 * time.Second // the core looks for late tickets for half a minute

@@ -13,7 +13,6 @@ func init() {
 		mutant{
 			name: "etcd: a put is done though its ticket was withdrawn", file: store,
 			old: "cmps := []clientv3.Cmp{createdAt(p.Key, absent), createdAt(s.tombstone(&p.Ticket), absent)}", new: "cmps := []clientv3.Cmp{createdAt(p.Key, absent)}",
-			unseen: "a put has to be done after its withdrawal, on a session that other tickets keep",
 		},
 		mutant{
 			name: "etcd: an unanswered put counts as refused", file: store,

@@ -227,18 +227,23 @@ func (p *process) nap(ctx context.Context, d time.Duration) {
 	p.w.sleep(d)
 }
 
-// napped reports whether the observers of calls with the same owner, its own ones among them, have taken as long, in the
-// time of a call, as the store may take for an answer, or as the caller has waited.
+// napped reports whether the observers of other calls with the same owner have taken as long, in the time of a call, as
+// the store may take for an answer, or all of them as long as the call has.
 func (p *process) napped(c *call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	taken := time.Second // messages
+	others, all := time.Second, time.Second // messages
 	for _, n := range p.naps {
-		if (n.c == nil || n.c.s.owner == c.s.owner) && n.to.After(c.begun) {
-			taken += n.to.Sub(latest(n.from, c.begun))
+		if n.c != nil && n.c.s.owner != c.s.owner || !n.to.After(c.begun) {
+			continue
+		}
+		taken := n.to.Sub(latest(n.from, c.begun))
+		if all += taken; n.c != c {
+			others += taken
 		}
 	}
-	return c.s.owner != "" && taken > min(locker.DefaultAnswerTimeout, time.Since(c.begun))
+	over := c.s.wait >= 0 && all > c.s.wait || c.s.timeout > 0 && all > c.s.timeout
+	return c.s.owner != "" && (others > locker.DefaultAnswerTimeout || over)
 }
 
 // waitAwake waits while the process is suspended.
