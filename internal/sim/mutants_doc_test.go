@@ -38,11 +38,6 @@ func init() {
 			old: "if changed && f.knownAt.After(f.notOlderThan) {", new: "if false {",
 		},
 		mutant{
-			name: "casqueue: the late answer to a write hides what was read meanwhile", file: "driver/internal/casqueue/writer.go",
-			old: "if f.version.Number == read.Number {\n\t\tf.doc, f.version", new: "if true {\n\t\tf.doc, f.version",
-			unseen: "harmless: what it brings back is no older than this process's last write, and the next write is conditional on its version; it costs a reading, which a waiter does each second",
-		},
-		mutant{
 			name: "casqueue: a ticket whose write was not answered is taken for none", file: "driver/internal/casqueue/acquire.go",
 			old: "none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0", new: "none = f != nil",
 		},
@@ -77,11 +72,6 @@ func init() {
 			old: "&& o.Heartbeat == e.sign(r)", new: "",
 		},
 		mutant{
-			name: "casqueue: a ticket that may be dead is granted without a write", file: "driver/internal/casqueue/acquire.go",
-			old: "&& now.Sub(t.alive) < t.life()/2 {", new: "{",
-			unseen: "harmless: such a lease is over when it comes, and the renewal that the core asks for then gives it up; silence of that length may cost the place in any case",
-		},
-		mutant{
 			name: "casqueue: the store forgets the queue of a lock that is held for long", file: "driver/internal/casqueue/lease.go",
 			old: "elapsed(f.putSent, now) < forgotten &&", new: "forgotten > 0 &&",
 		},
@@ -97,11 +87,6 @@ func init() {
 			name: "casqueue: a queue that may be created late is created with a ticket", file: "driver/internal/casqueue/writer.go",
 			old: "if e.opts.LatePuts && read == (Version{}) {", new: "if false {",
 			unseen: "only NATS does writes so late that the store has forgotten the queue (LatePuts), and it has no model",
-		},
-		mutant{
-			name: "casqueue: a held ticket whose life is over is renewed", file: "driver/internal/casqueue/lease.go",
-			old: "case from == held && t.lapsed(time.Now()):", new: "case false:",
-			unseen: "harmless: the write is conditional on the ticket's being there, so it revives what nobody else has removed, and the core has given the lease up by then",
 		},
 		mutant{
 			name: "casqueue: a try is refused by what was read before", file: "driver/internal/casqueue/acquire.go",

@@ -4,11 +4,6 @@ package sim
 func init() {
 	mutants = append(mutants,
 		mutant{
-			name: "kvqueue: a put that is answered after its session was over is a ticket", file: "driver/internal/kvqueue/acquire.go",
-			old: "if err == nil && t.session.over {", new: "if false {",
-			unseen: "harmless: the core renews a grant whose lease is over when it comes, and a waiter reads that its entry has gone",
-		},
-		mutant{
 			name: "kvqueue: the end of the old session loses a ticket that was moved", file: "driver/internal/kvqueue/session.go",
 			old: "case t.session == s && t.moving != nil:", new: "case false:",
 			unseen: "the core trusts a lease no longer than its old session until the move is answered",
@@ -69,11 +64,6 @@ func init() {
 		mutant{
 			name: "consul: a leader that was just elected is believed that a session is over", file: "driver/consul/store.go",
 			old: "case there != nil:\n\t\treturn 0, errNotReady", new: "case there != nil:\n\t\treturn 0, kvqueue.ErrSessionOver",
-		},
-		mutant{
-			name: "consul: a reading is complete as of an index that went back", file: "driver/consul/store.go",
-			old: "return *snapshot(queue, max(index, seen)), nil", new: "_ = seen\n\treturn *snapshot(queue, index), nil",
-			unseen: "harmless: a reading with a smaller index counts as one of a store that has lost its past, and shows the queue as it is",
 		},
 		mutant{
 			name: "consul: a late deletion removes another ticket", file: "driver/consul/store.go",
