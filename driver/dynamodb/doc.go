@@ -91,8 +91,8 @@
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
 //	a process that holds, an hour     360 writes for all locks that it has acquired within a second, 3,600 at most
 //
-// On DynamoDB Local, on two busy processors, a median hand-off took 10 ms between 2 processes, 22 ms among 16, 24 ms
-// among 64, and 1.5 s among 256: too many for that server, so that some had no answer within 10 s.
+// On DynamoDB Local, on two busy processors, a median hand-off took 9 ms among 16 processes. 256 were too many for
+// that server: some had no answer within 10 s.
 //
 // A hand-off among many processes is four writes: the next ticket, the release, and two notifications. The first two cost
 // as much as the queue is long, 2 units each among 16 and 4 among 64. A fifth to a quarter of a write is lost to another
