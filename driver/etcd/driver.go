@@ -184,7 +184,7 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		queue := d.store.queue(name)
-		for {
+		for { // again if it has gone, or was moved to another session, meanwhile
 			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 				clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
 			if err != nil {
@@ -203,7 +203,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 			if done.Succeeded {
 				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: key, Before: token + 1})
 				return nil
-			} // otherwise it has gone or was moved to another session meanwhile
+			}
 		}
 	})
 }
