@@ -51,7 +51,7 @@ type Event struct {
 	Token    uint64        // 0 before the grant
 	Shared   bool          // a reader or a permit
 	Waited   bool          // Acquired, Reentered, Failed: EventWaiting came before, and ends with this event
-	Degraded bool          // Acquired: a substitute for the store has granted the lock (driver.Grant.Degraded)
+	Degraded error         // Acquired: why a substitute for the store granted the lock (driver.Grant.Degraded); nil: the store did
 	Elapsed  time.Duration // see the kinds
 	Err      error         // see the kinds
 }

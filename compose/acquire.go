@@ -1,6 +1,7 @@
 package compose
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -310,7 +311,7 @@ func (a *acquisition) grant() driver.Grant {
 		}
 		all.TTL = shorter(all.TTL, g.TTL)
 		all.Claim = shorter(all.Claim, g.Claim)
-		all.Degraded = all.Degraded || g.Degraded
+		all.Degraded = cmp.Or(all.Degraded, g.Degraded)
 	}
 	return all
 }

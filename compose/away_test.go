@@ -49,8 +49,8 @@ func TestFallbackRemembers(t *testing.T) {
 			if d := took(func() { k = acquire(t, p.all) }); d != want {
 				t.Errorf("request %d: granted after %v, want %v", i, d, want)
 			}
-			if d := p.reported(t, i+1); !errors.Is(d.Cause, locker.ErrUnavailable) {
-				t.Errorf("cause: %v", d.Cause)
+			if d := p.reported(t, i+1); !errors.Is(d.Degraded, locker.ErrUnavailable) {
+				t.Errorf("cause: %v", d.Degraded)
 			}
 			release(t, k)
 		}
@@ -187,7 +187,11 @@ func TestFallbackIsNotMisledByOneName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		degraded := make(map[string]int)
 		first := stuck{&flaky{Driver: memory.New()}}
-		l := locker.New(compose.Fallback(first, memory.New()).OnDegraded(func(_ context.Context, d compose.Degraded) { degraded[d.Name]++ }))
+		l := locker.New(compose.Fallback(first, memory.New()), locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Degraded != nil {
+				degraded[e.Name]++
+			}
+		}))
 		defer l.Close()
 		for range 3 {
 			release(t, acquire(t, l))
@@ -209,7 +213,7 @@ func TestFallbackUnderHiddenLimits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first := &flaky{Driver: memory.New()}
 		first.hangs.Store(true)
-		l := locker.New(quiet(compose.Fallback(first, memory.New())), locker.WithAnswerTimeout(time.Second))
+		l := locker.New(compose.Fallback(first, memory.New()), locker.WithAnswerTimeout(time.Second))
 		defer l.Close()
 		defer first.hangs.Store(false)
 		if _, err := l.Acquire(t.Context(), "x"); !errors.Is(err, locker.ErrUnavailable) {
@@ -239,7 +243,7 @@ func TestFallbackRepeatedWhileAway(t *testing.T) {
 		a := memory.New()
 		defer a.Close()
 		first := &flaky{Driver: a.Join()}
-		f := quiet(compose.Fallback(first, memory.New()))
+		f := compose.Fallback(first, memory.New())
 		defer f.Close()
 		first.loses.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -18,7 +18,7 @@ import (
 func TestFallbackGrantsWithALargeBacklog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first := &flaky{Driver: memory.New()}
-		l := locker.New(quiet(compose.Fallback(first, memory.New())), locker.WithReleaseTimeout(time.Second))
+		l := locker.New(compose.Fallback(first, memory.New()), locker.WithReleaseTimeout(time.Second))
 		ks := make([]*locker.Lock, 10_100)
 		for i := range ks {
 			k, err := l.Acquire(t.Context(), strconv.Itoa(i))

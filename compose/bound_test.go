@@ -27,7 +27,7 @@ func TestFallbackBoundsTheSecondary(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		second := &flaky{Driver: memory.New()}
 		second.hangs.Store(true)
-		l := locker.New(quiet(compose.Fallback(lastMoment{memory.New()}, second)))
+		l := locker.New(compose.Fallback(lastMoment{memory.New()}, second))
 		defer l.Close()
 		defer second.hangs.Store(false)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

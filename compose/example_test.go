@@ -57,8 +57,10 @@ func ExampleAll_url() {
 func ExampleFallback() {
 	ctx := context.Background()
 	primary := down{memory.New()} // stands for a Redis that is down
-	l := locker.New(compose.Fallback(primary, memory.New()).OnDegraded(func(_ context.Context, d compose.Degraded) {
-		fmt.Printf("degraded: %s: %v\n", d.Name, d.Cause)
+	l := locker.New(compose.Fallback(primary, memory.New()), locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Degraded != nil {
+			fmt.Printf("degraded: %s: %v\n", e.Name, e.Degraded)
+		}
 	}))
 	defer l.Close()
 

@@ -1,10 +1,10 @@
 package compose
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +20,8 @@ const DefaultPatience = 2 * time.Second
 // refuses everybody (driver.ErrUnavailable, errors of the network), or if it does not
 // answer within the patience. Fallback never degrades because somebody else holds the
 // lock, because a right is missing, or because the caller's context has ended.
+//
+// Observers see each grant of the secondary, with the reason: Degraded of locker.Event.
 //
 // A request that the primary has not answered also starts a probe in the background: a
 // Ping, with half of the patience. If that has no answer either, the primary is away.
@@ -78,7 +80,7 @@ func Fallback(primary, secondary driver.Driver) *FallbackDriver {
 	}
 	f := &FallbackDriver{
 		stores: [2]driver.Driver{primary, secondary}, patience: DefaultPatience,
-		on: make(map[key]int), degraded: logDegraded, tasks: newBackground(),
+		on: make(map[key]int), tasks: newBackground(),
 	}
 	f.orphans = newOrphans(primary, f.tasks)
 	for i, d := range f.stores {
@@ -94,7 +96,6 @@ func Fallback(primary, secondary driver.Driver) *FallbackDriver {
 type FallbackDriver struct {
 	stores     [2]driver.Driver // primary, secondary
 	patience   time.Duration
-	degraded   func(context.Context, Degraded)
 	notifyLoss func(driver.Hold, error)
 	tasks      *background
 	orphans    *orphans // on the primary
@@ -106,6 +107,9 @@ type FallbackDriver struct {
 
 const primary, secondary = 0, 1
 
+// errOnSecondary is why the secondary grants a ticket that it has already, when the primary is back.
+var errOnSecondary = driver.Unavailable(errors.New("an earlier request for this ticket was not answered"))
+
 var (
 	_ driver.Driver       = (*FallbackDriver)(nil)
 	_ driver.BatchRenewer = (*FallbackDriver)(nil)
@@ -116,22 +120,6 @@ var (
 	_ driver.Bounder      = (*FallbackDriver)(nil)
 	_ driver.Pinger       = (*FallbackDriver)(nil)
 )
-
-// Degraded is a lock that the secondary has granted.
-type Degraded struct {
-	Name, Owner string
-	Token       uint64
-	Cause       error // why the primary was not used
-}
-
-// OnDegraded makes f call notify for every degraded grant, instead of logging it with
-// slog.Warn, and returns f. The call is made with the context of the acquisition, before
-// the lock is returned and before the observers are notified. Call OnDegraded before f is
-// used.
-func (f *FallbackDriver) OnDegraded(notify func(context.Context, Degraded)) *FallbackDriver {
-	f.degraded = notify
-	return f
-}
 
 // Patience sets how long the primary may take to answer an acquisition (to grant, to
 // refuse, or to report that the ticket is queued) and returns f. d has to be shorter than
@@ -148,11 +136,6 @@ func (f *FallbackDriver) Patience(d time.Duration) *FallbackDriver {
 	return f
 }
 
-func logDegraded(ctx context.Context, d Degraded) {
-	slog.WarnContext(ctx, "locker: lock granted by the fallback store",
-		"name", d.Name, "owner", d.Owner, "token", d.Token, "cause", d.Cause)
-}
-
 // String names the stores.
 func (f *FallbackDriver) String() string {
 	return nameOf(f.stores[primary]) + " or " + nameOf(f.stores[secondary])
@@ -164,7 +147,9 @@ func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.
 	switch {
 	case store == secondary: // asked again
 		g, err := f.stores[secondary].Acquire(ctx, r)
-		g.Degraded = err == nil
+		if err == nil {
+			g.Degraded = cmp.Or(away, errOnSecondary)
+		}
 		return g, err
 	case away != nil && store == nowhere:
 		return f.degrade(ctx, r, driver.NoTicket(away))
@@ -254,8 +239,7 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 	}
 	g, err := f.stores[secondary].Acquire(ctx, r)
 	if err == nil {
-		g.Degraded = true
-		f.degraded(ctx, Degraded{Name: r.Name, Owner: r.Owner, Token: g.Token, Cause: cause})
+		g.Degraded = cause
 		return g, nil
 	}
 	f.settle(r.Hold(0), err)

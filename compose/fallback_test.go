@@ -19,16 +19,18 @@ import (
 type backed struct {
 	pair
 	mu     sync.Mutex
-	events []compose.Degraded
+	events []locker.Event // of degraded grants
 }
 
 func newBacked(t *testing.T) *backed {
 	a, b := memory.New(), memory.New()
 	p := &backed{pair: pair{first: &flaky{Driver: a.Join()}, second: &flaky{Driver: b.Join()}}}
-	p.all = locker.New(compose.Fallback(p.first, p.second).OnDegraded(func(_ context.Context, d compose.Degraded) {
+	p.all = locker.New(compose.Fallback(p.first, p.second), locker.WithObserver(func(_ context.Context, e locker.Event) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.events = append(p.events, d)
+		if e.Degraded != nil {
+			p.events = append(p.events, e)
+		}
 	}))
 	p.on = [2]*locker.Client{locker.New(a), locker.New(b)}
 	t.Cleanup(func() {
@@ -42,7 +44,7 @@ func newBacked(t *testing.T) *backed {
 }
 
 // reported fails the test unless n degraded grants were reported, and returns the last.
-func (p *backed) reported(t *testing.T, n int) (last compose.Degraded) {
+func (p *backed) reported(t *testing.T, n int) (last locker.Event) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +70,7 @@ func TestFallback(t *testing.T) {
 		k = acquire(t, p.all, locker.WithOwner("me"), locker.WithTTL(time.Second))
 		q := p.queue(t, 1, 1)
 		d := p.reported(t, 1)
-		if d.Name != "x" || d.Owner != "me" || d.Token != k.Token() || q.Tickets[0].Token != k.Token() || !errors.Is(d.Cause, locker.ErrUnavailable) {
+		if d.Name != "x" || d.Owner != "me" || d.Token != k.Token() || q.Tickets[0].Token != k.Token() || !errors.Is(d.Degraded, locker.ErrUnavailable) {
 			t.Errorf("reported %+v of token %d", d, k.Token())
 		}
 		time.Sleep(10 * time.Second) // it is renewed, on the secondary
@@ -110,8 +112,10 @@ func TestFallbackOnlyWhenUnavailable(t *testing.T) {
 	})
 	bubble(t, func(t *testing.T) {
 		denied := errors.New("wrong password")
-		l := locker.New(compose.Fallback(refusing{memory.New(), denied}, memory.New()).OnDegraded(func(_ context.Context, d compose.Degraded) {
-			t.Errorf("degraded: %v", d)
+		l := locker.New(compose.Fallback(refusing{memory.New(), denied}, memory.New()), locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Degraded != nil {
+				t.Errorf("degraded: %v", e)
+			}
 		}))
 		defer l.Close()
 		if _, err := l.Acquire(t.Context(), "x"); !errors.Is(err, denied) {
@@ -153,8 +157,8 @@ func TestFallbackPatience(t *testing.T) {
 				t.Errorf("deadline %v: granted after %v, want %v", c.deadline, took, c.want)
 			}
 			release(t, k)
-			if d := p.reported(t, 1); !errors.Is(d.Cause, locker.ErrUnavailable) {
-				t.Errorf("cause %v", d.Cause)
+			if d := p.reported(t, 1); !errors.Is(d.Degraded, locker.ErrUnavailable) {
+				t.Errorf("cause %v", d.Degraded)
 			}
 			p.first.hangs.Store(false)
 		})
@@ -286,7 +290,7 @@ func TestFallbackTokens(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				first := &flaky{Driver: memory.New()}
-				l := locker.New(quiet(compose.Fallback(first, compose.TokenBase(memory.New(), c.base))))
+				l := locker.New(compose.Fallback(first, compose.TokenBase(memory.New(), c.base)))
 				defer l.Close()
 				var tokens [3]uint64
 				for i := range tokens {
@@ -312,7 +316,7 @@ func TestObserversSeeDegradedGrants(t *testing.T) {
 		var degraded []bool
 		l := locker.New(d, locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Kind == locker.EventAcquired {
-				degraded = append(degraded, e.Degraded)
+				degraded = append(degraded, e.Degraded != nil)
 			}
 		}))
 		defer l.Close()

@@ -18,7 +18,7 @@ func TestFallbackLooksAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		a, b := memory.New(), memory.New()
 		late := &late{Driver: a.Join()}
-		f := quiet(compose.Fallback(late, b))
+		f := compose.Fallback(late, b)
 		l := locker.New(f)
 		defer l.Close()
 		defer a.Close()
@@ -179,7 +179,7 @@ func TestOrphansDoNotWaitForEachOther(t *testing.T) {
 				a := memory.New()
 				defer a.Close()
 				first := &flaky{Driver: a.Join()}
-				f := quiet(compose.Fallback(poisoned{first, hangs}, memory.New()))
+				f := compose.Fallback(poisoned{first, hangs}, memory.New())
 				defer f.Close()
 				first.loses.Store(true)
 				for _, name := range []string{"x", "y"} {

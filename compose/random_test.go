@@ -26,10 +26,10 @@ func TestAnyOrderOfFaults(t *testing.T) {
 	other := func(_, d driver.Driver) driver.Driver { return d }
 	all := func(a, b driver.Driver) driver.Driver { return compose.All(a, b) }
 	fallback := func(a, b driver.Driver) driver.Driver {
-		return quiet(compose.Fallback(a, b).Patience(200 * time.Millisecond))
+		return compose.Fallback(a, b).Patience(200 * time.Millisecond)
 	}
 	both := func(a, b driver.Driver) driver.Driver {
-		return compose.All(compose.TokenBase(a, 7), quiet(compose.Fallback(b, memory.New())))
+		return compose.All(compose.TokenBase(a, 7), compose.Fallback(b, memory.New()))
 	}
 	for name, programs := range map[string][]program{
 		"all":             {{all, 3}, {all, 3}, {one, 1}, {other, 2}},

@@ -42,7 +42,7 @@ func TestFallbackRemovesFromTheSecondaryInAnOutage(t *testing.T) {
 		t.Run(fault, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				first, b := &flaky{Driver: memory.New()}, memory.New()
-				l := locker.New(quiet(compose.Fallback(first, session{b.Join()})))
+				l := locker.New(compose.Fallback(first, session{b.Join()}))
 				for i := range 500 {
 					if _, err := l.Acquire(t.Context(), fmt.Sprint(i), locker.WithTTL(10*time.Second)); err != nil {
 						t.Fatal(err)
@@ -118,7 +118,7 @@ func TestAllRemovesFromTheFirstInAnOutageOfTheSecond(t *testing.T) {
 func TestFallbackShortensInAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		first, b := &flaky{Driver: memory.New()}, memory.New()
-		l, other := locker.New(quiet(compose.Fallback(first, b.Join()))), locker.New(b)
+		l, other := locker.New(compose.Fallback(first, b.Join())), locker.New(b)
 		k, err := l.Acquire(t.Context(), "y")
 		if err != nil {
 			t.Fatal(err)

@@ -58,7 +58,7 @@ func TestShorten(t *testing.T) {
 		if err := shorten(compose.All(a, compose.TokenBase(b, 1<<50))); err != nil {
 			t.Errorf("all: %v", err)
 		}
-		fallback := quiet(compose.Fallback(a, b))
+		fallback := compose.Fallback(a, b)
 		if err := shorten(fallback); err != nil || len(a.holds) != 1 {
 			t.Errorf("fallback: %v, on the primary %v", err, a.holds)
 		}

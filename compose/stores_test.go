@@ -95,9 +95,9 @@ func TestFallbackOnRealStores(t *testing.T) {
 					t.Fatal(err)
 				}
 				var degraded atomic.Bool
-				l := locker.New(quiet(compose.Fallback(primary, memory.New())), locker.WithObserver(func(_ context.Context, e locker.Event) {
+				l := locker.New(compose.Fallback(primary, memory.New()), locker.WithObserver(func(_ context.Context, e locker.Event) {
 					if e.Kind == locker.EventAcquired {
-						degraded.Store(e.Degraded)
+						degraded.Store(e.Degraded != nil)
 					}
 				}))
 				defer l.Close()

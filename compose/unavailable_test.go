@@ -36,7 +36,7 @@ var limits = map[string]func(context.Context) (context.Context, []locker.Option,
 // depends on, also if the ticket is queued.
 func TestUnavailableWhileQueued(t *testing.T) {
 	all := func(a, b driver.Driver) driver.Driver { return compose.All(a, b) }
-	fallback := func(a, b driver.Driver) driver.Driver { return quiet(compose.Fallback(a, b)) }
+	fallback := func(a, b driver.Driver) driver.Driver { return compose.Fallback(a, b) }
 	for _, c := range []struct {
 		name    string
 		compose func(a, b driver.Driver) driver.Driver
@@ -174,7 +174,7 @@ func TestFallbackQueuedOnASilentPrimary(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				a := memory.New()
 				first := &flaky{Driver: a.Join()}
-				l, other := locker.New(quiet(compose.Fallback(mute{first}, memory.New()))), locker.New(a)
+				l, other := locker.New(compose.Fallback(mute{first}, memory.New())), locker.New(a)
 				k := acquire(t, other)
 				time.AfterFunc(time.Second, func() { first.hangs.Store(true) })
 				ctx, opts, want := give(t.Context())
@@ -208,7 +208,7 @@ func TestFallbackQueuedOnASilentSecondary(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				b := memory.New()
 				first, second := &flaky{Driver: memory.New()}, &flaky{Driver: b.Join()}
-				l, other := locker.New(quiet(compose.Fallback(first, mute{second}))), locker.New(b)
+				l, other := locker.New(compose.Fallback(first, mute{second})), locker.New(b)
 				k := acquire(t, other)
 				first.away.Store(true)
 				time.AfterFunc(500*time.Millisecond, func() { first.away.Store(false) })

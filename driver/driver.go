@@ -78,10 +78,10 @@ type Grant struct {
 	// whole length.
 	Claim time.Duration
 
-	// Degraded says that a substitute granted the ticket while the proper store
-	// was unavailable, as compose.Fallback does: two may hold the name. It is for
-	// observers; a driver of one store never sets it.
-	Degraded bool
+	// Degraded is why a substitute for the store granted the ticket, as the secondary of
+	// compose.Fallback does: two may hold the name. It is for observers; a driver of one
+	// store never sets it.
+	Degraded error
 }
 
 // A Hold identifies a ticket in Renew and Release.

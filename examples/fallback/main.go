@@ -63,7 +63,7 @@ func run(ctx context.Context, url string) (r result, err error) {
 	}
 	second := memory.New() // stands for a second server
 	err = r.with.serve(ctx, url, func(store driver.Driver) driver.Driver {
-		return compose.Fallback(store, second.Join()).OnDegraded(r.with.add)
+		return compose.Fallback(store, second.Join())
 	})
 	return r, err
 }
@@ -80,12 +80,18 @@ type tally struct{ served, unavailable, degraded int }
 // server has a connection to the store, and a locker, of its own.
 type server struct {
 	locker.Locker
+	outcome  *outcome
 	degraded atomic.Bool // the last grant was the second store's
 }
 
+// observe notes whether the second store has granted the lock.
 func (s *server) observe(_ context.Context, e locker.Event) {
-	if e.Kind == locker.EventAcquired {
-		s.degraded.Store(e.Degraded)
+	if e.Kind != locker.EventAcquired {
+		return
+	}
+	s.degraded.Store(e.Degraded != nil)
+	if e.Degraded != nil {
+		s.outcome.count(func(t *tally) { t.degraded++ })
 	}
 }
 
@@ -100,6 +106,7 @@ func (o *outcome) serve(ctx context.Context, url string, combine func(driver.Dri
 			return err
 		}
 		s := &all[i]
+		s.outcome = o
 		s.Locker = locker.New(combine(store), locker.WithObserver(s.observe))
 		defer func() { _ = s.Close() }() // nothing is held any more
 	}
@@ -139,11 +146,6 @@ func (o *outcome) request(ctx context.Context, s *server) error {
 		return nil
 	}
 	return err
-}
-
-// add is called with every grant of the second store.
-func (o *outcome) add(context.Context, compose.Degraded) {
-	o.count(func(t *tally) { t.degraded++ })
 }
 
 func (o *outcome) count(f func(*tally)) {

@@ -69,6 +69,9 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 	case locker.EventAcquired:
 		n.granted(e.Name)
 		n.detail("%s: acquired after %v, token %d", e.Name, rounded(e.Elapsed), e.Token)
+		if e.Degraded != nil {
+			n.say("%s: acquired on a substitute for the store: %v", e.Name, e.Degraded)
+		}
 	case locker.EventFailed:
 		n.granted(e.Name)
 	case locker.EventRejoined:

@@ -151,7 +151,7 @@ func (o *oracle) observe(p *process) func(context.Context, locker.Event) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			c.parts[e.Name].granted, o.grants[e.ID] = time.Now(), time.Now()
-			o.degraded = o.degraded || e.Degraded
+			o.degraded = o.degraded || e.Degraded != nil
 		case locker.EventRejoined:
 			o.mu.Lock()
 			defer o.mu.Unlock()

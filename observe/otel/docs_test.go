@@ -65,7 +65,7 @@ func recordedRows(t *testing.T) map[string]row {
 	for _, e := range []locker.Event{
 		{ID: 1, Kind: locker.EventWaiting},
 		{ID: 1, Kind: locker.EventRejoined, Err: locker.ErrLost},
-		{ID: 1, Kind: locker.EventAcquired, Waited: true, Degraded: true},
+		{ID: 1, Kind: locker.EventAcquired, Waited: true, Degraded: locker.ErrUnavailable},
 		{ID: 1, Kind: locker.EventRenewFailed, Err: locker.ErrUnavailable},
 		{ID: 1, Kind: locker.EventLost, Err: locker.ErrLost},
 		{ID: 2, Kind: locker.EventFailed, Err: locker.ErrNotAcquired},

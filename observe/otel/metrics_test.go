@@ -237,7 +237,7 @@ func TestMetricsOfDegradedGrants(t *testing.T) {
 	m := newTelemetry()
 	primary := lockertest.New()
 	defer primary.Close()
-	d := compose.Fallback(away{memory.New()}, memory.New()).OnDegraded(func(context.Context, compose.Degraded) {})
+	d := compose.Fallback(away{memory.New()}, memory.New())
 	l := locker.New(d, Observer(m.opts...))
 	defer l.Close()
 	release(t, acquire(t, l, "a"))

@@ -129,7 +129,7 @@ func (o *observer) ended(ctx context.Context, e locker.Event) *acquiring {
 func (o *observer) acquired(ctx context.Context, e locker.Event) {
 	a := o.ended(ctx, e)
 	add(ctx, o.holders, 1, a.attributes)
-	if e.Degraded {
+	if e.Degraded != nil {
 		add(ctx, o.degradedGrants, 1, a.attributes)
 	}
 	h := o.hold(ctx, e, a)

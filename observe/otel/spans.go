@@ -26,7 +26,7 @@ func (a *acquiring) end(e locker.Event, kind string, contended attribute.KeyValu
 		if e.Token != 0 {
 			a.span.SetAttributes(tokenOf(e))
 		}
-		if e.Degraded {
+		if e.Degraded != nil {
 			a.span.SetAttributes(keyDegraded.Bool(true))
 		}
 		if e.Kind == locker.EventReentered {

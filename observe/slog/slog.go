@@ -18,8 +18,8 @@
 //   - seconds: how long the call, or the renewal, took
 //   - since, held_seconds: when the lock was granted, and how long it was held
 //   - waited: whether the acquisition had to wait in the queue
-//   - degraded: present if a substitute for the store has granted the lock
-//     (compose.Fallback)
+//   - degraded, cause: present if a substitute for the store has granted the lock
+//     (compose.Fallback), and why
 //   - error, unavailable: present after a failure; the error, and whether the store did not
 //     answer
 //
@@ -78,7 +78,7 @@ func Level(e locker.Event) slog.Level {
 	case locker.EventRejoined, locker.EventRenewFailed:
 		return slog.LevelWarn
 	case locker.EventAcquired, locker.EventReleased:
-		if e.Degraded || e.Err != nil {
+		if e.Degraded != nil || e.Err != nil {
 			return slog.LevelWarn
 		}
 		return slog.LevelInfo
@@ -137,8 +137,8 @@ func attributes(e locker.Event) []slog.Attr {
 	default:
 		all = append(all, slog.Float64("seconds", seconds(e.Elapsed)))
 	}
-	if e.Degraded {
-		all = append(all, slog.Bool("degraded", true))
+	if e.Degraded != nil {
+		all = append(all, slog.Bool("degraded", true), slog.String("cause", e.Degraded.Error()))
 	}
 	if e.Err != nil {
 		all = append(all, slog.String("error", e.Err.Error()), slog.Bool("unavailable", errors.Is(e.Err, locker.ErrUnavailable)))

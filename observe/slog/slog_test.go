@@ -144,7 +144,7 @@ func TestLevels(t *testing.T) {
 		{locker.Event{Kind: locker.EventWaiting}, slog.LevelDebug},
 		{locker.Event{Kind: locker.EventRejoined, Err: down}, slog.LevelWarn},
 		{locker.Event{Kind: locker.EventAcquired}, slog.LevelInfo},
-		{locker.Event{Kind: locker.EventAcquired, Degraded: true}, slog.LevelWarn},
+		{locker.Event{Kind: locker.EventAcquired, Degraded: locker.ErrUnavailable}, slog.LevelWarn},
 		{locker.Event{Kind: locker.EventReentered}, slog.LevelDebug},
 		{locker.Event{Kind: locker.EventRenewed}, slog.LevelDebug},
 		{locker.Event{Kind: locker.EventRenewFailed, Err: down}, slog.LevelWarn},
@@ -227,7 +227,7 @@ func TestEverything(t *testing.T) {
 func TestDefaultLogger(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
-	d := compose.Fallback(away{memory.New()}, memory.New()).OnDegraded(func(context.Context, compose.Degraded) {})
+	d := compose.Fallback(away{memory.New()}, memory.New())
 	l := locker.New(d, lockerslog.Observer(nil))
 	defer l.Close()
 	var log logged
