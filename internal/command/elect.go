@@ -302,6 +302,7 @@ func (e *elect) observe(_ context.Context, ev locker.Event) {
 		e.detail("%s: campaigning", e.name)
 	case locker.EventAcquired:
 		e.detail("%s: elected, token %d", e.name, ev.Token)
+		e.sayDegraded(ev)
 		e.trouble("")
 	case locker.EventFailed:
 		if !isEnd(ev.Err) {

@@ -42,6 +42,13 @@ func (a *app) detail(format string, args ...any) {
 	}
 }
 
+// sayDegraded says that a substitute for the store has granted a lock, if that is so.
+func (a *app) sayDegraded(e locker.Event) {
+	if e.Degraded != nil {
+		a.say("%s: acquired on a substitute for the store: %v", e.Name, e.Degraded)
+	}
+}
+
 // narrator says what happens to the locks of a verb.
 type narrator struct {
 	*app
@@ -69,9 +76,7 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 	case locker.EventAcquired:
 		n.granted(e.Name)
 		n.detail("%s: acquired after %v, token %d", e.Name, rounded(e.Elapsed), e.Token)
-		if e.Degraded != nil {
-			n.say("%s: acquired on a substitute for the store: %v", e.Name, e.Degraded)
-		}
+		n.sayDegraded(e)
 	case locker.EventFailed:
 		n.granted(e.Name)
 	case locker.EventRejoined:

@@ -30,6 +30,21 @@ func TestFailedRenewalsAreSaidOnce(t *testing.T) {
 	}
 }
 
+// A grant by a substitute for the store is said without --verbose too: two may hold the lock.
+func TestDegradedGrantsAreSaid(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{Streams: Streams{Err: &out}}
+	n, e := &narrator{app: a}, &elect{app: a, name: "a"}
+	for who, observe := range map[string]func(context.Context, locker.Event){"run": n.observe, "elect": e.observe} {
+		out.Reset()
+		observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a"})
+		observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a", Degraded: errors.New("no answer")})
+		if text := out.String(); text != "locker: a: acquired on a substitute for the store: no answer\n" {
+			t.Errorf("%s says\n%s", who, text)
+		}
+	}
+}
+
 func TestApart(t *testing.T) {
 	for address, want := range map[string]string{
 		"redis://h":                        "redis://h?prefix=locker-conformance",
