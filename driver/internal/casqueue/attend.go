@@ -18,7 +18,7 @@ const (
 	failedPoll    = 200 * time.Millisecond // while the store does not answer
 	mostFollow    = 10 * time.Second       // between two attempts to watch, if the store refuses
 	rescan        = 250 * time.Millisecond // of all waiting tickets
-	smallQueue    = 4 << 10                // bytes: to read it costs no more than to read a notification
+	smallQueue    = 4<<10 - 256            // bytes: with its key it is read for the price of a notification (DynamoDB: 4 KB)
 )
 
 // attendant is the background task: the state of a process that waits.
