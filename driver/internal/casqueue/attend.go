@@ -18,6 +18,7 @@ const (
 	failedPoll    = 200 * time.Millisecond // while the store does not answer
 	mostFollow    = 10 * time.Second       // between two attempts to watch, if the store refuses
 	rescan        = 250 * time.Millisecond // of all waiting tickets
+	smallQueue    = 4<<10 - 256            // bytes: with its key it is read for the price of a notification (DynamoDB: 4 KB)
 )
 
 // attendant is the background task: the state of a process that waits.
@@ -31,6 +32,7 @@ type attendant struct {
 	next     time.Time     // when a ticket last became the next; zero: none is
 	soon     time.Duration // a part of the estimated time until another becomes the next
 	anyWaits bool          // some ticket waits
+	direct   bool          // the next waiter reads the queue, which is small and the only one, and not its notifications
 	scanned  time.Time
 
 	polled, readAt, heartbeat, sampled time.Time
@@ -84,7 +86,11 @@ func (a *attendant) scan() {
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
 	a.anyWaits, a.next, a.soon, a.shortest = false, time.Time{}, mostSample, liveness
+	var only *file
+	a.direct = true
 	for t := range a.e.waiting {
+		a.direct = a.direct && (only == nil || only == t.file) && t.file.bytes <= smallQueue
+		only = t.file
 		a.anyWaits = true
 		a.shortest = min(a.shortest, t.life())
 		if t.ahead > 0 || t.moved.IsZero() {
@@ -93,6 +99,7 @@ func (a *attendant) scan() {
 			a.next = t.moved
 		}
 	}
+	a.direct = a.direct && !a.next.IsZero()
 	a.heartbeat = a.e.heartbeat
 	if a.watched = a.e.watches; a.e.notified {
 		a.e.notified, a.polled = false, time.Time{}
@@ -119,7 +126,7 @@ func (a *attendant) interval() time.Duration {
 	case a.watched:
 		return mostSample
 	}
-	interval := min(time.Until(a.readAt.Add(a.soon)), othersPoll)
+	interval := min(a.readAt.Add(a.soon).Sub(a.polled), othersPoll) // of that reading, and no poll just before it
 	if !a.next.IsZero() {
 		interval = min(time.Since(a.next)/pollPart, mostPoll)
 	}
@@ -164,10 +171,11 @@ func (a *attendant) step() {
 }
 
 // poll reads the notifications and, if there is a new one, the queues. It reads the queues at once if the store has
-// reported a notification, or if a ticket is estimated to be the next before a notification would be seen.
+// reported a notification, if a ticket is estimated to be the next before a notification would be seen, or if the ticket
+// that is the next waits in the only queue, and that is small: then the release itself is seen, with one request.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.watched || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
+	if a.watched || a.direct || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
 		return a.readQueues()
 	}
 	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))

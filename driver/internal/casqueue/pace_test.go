@@ -17,12 +17,15 @@ import (
 func TestPaceOfQueue(t *testing.T) {
 	bubble(t, func(b *bed) {
 		const clients, grants = 16, 1000
-		var done atomic.Int64
+		var done, polls atomic.Int64
 		var group sync.WaitGroup
 		begun := time.Now()
 		for c := range clients {
 			e, p := b.open()
-			p.with(func(_, _ string) fault {
+			p.with(func(verb, key string) fault {
+				if verb == "get" && strings.Contains(key, ":n:") {
+					polls.Add(1)
+				}
 				time.Sleep(rand.N(time.Millisecond)) //nolint:gosec // no secret
 				return fine
 			})
@@ -44,6 +47,10 @@ func TestPaceOfQueue(t *testing.T) {
 		group.Wait()
 		if each := time.Since(begun) / grants; each > 5*time.Millisecond {
 			b.Errorf("%v for each grant: want about 3 ms", each)
+		}
+		// Those behind read the queue when it is time, and the next one all the time.
+		if each := float64(polls.Load()) / grants; each > 0.5 {
+			b.Errorf("%.2f readings of notifications for each grant", each)
 		}
 	})
 }
@@ -128,5 +135,42 @@ func TestPaceOfLongWait(t *testing.T) {
 				t.Errorf("2000 waiters ahead, after %v: read again after %v", stood, soon)
 			}
 		}
+	}
+}
+
+// The next waiter of a small queue sees the release itself, and needs no notification of it. If it waits for several
+// queues, or for a large one, it reads one notification for all, and the queues when there is a new one.
+func TestNextReadsQueue(t *testing.T) {
+	for _, c := range []struct {
+		also, note string
+		direct     bool
+	}{{"", "", true}, {"other", "", false}, {"", strings.Repeat("x", smallQueue), false}} {
+		bubble(t, func(b *bed) {
+			holder, hp := b.open()
+			r := request("a", "1")
+			r.TTL, r.Note = time.Hour, c.note
+			g := b.take(holder, r)
+			next, p := b.open()
+			if c.also != "" {
+				also := request(c.also, "2")
+				also.TTL = time.Hour
+				b.take(holder, also)
+				b.waits(next, request(c.also, "3"))
+			}
+			got := b.waits(next, request("a", "4"))
+			if n := b.readings(p); n > 15 && !c.direct || n < 100 && c.direct {
+				b.Errorf("%+.20v: %d readings of queues in 10 s", c, n)
+			}
+			if c.direct {
+				hp.with(func(verb, _ string) fault { return map[string]fault{"set": notDone}[verb] })
+			}
+			begun := time.Now()
+			if err := holder.Release(b.Context(), r.Hold(g.Token)); err != nil {
+				b.Fatal(err)
+			}
+			if err := <-got; err != nil || time.Since(begun) > 60*time.Millisecond {
+				b.Errorf("%+.20v: granted %v after the release (%v)", c, time.Since(begun), err)
+			}
+		})
 	}
 }

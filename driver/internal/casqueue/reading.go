@@ -45,6 +45,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) bool {
 		}
 		doc.carry(f.doc)
 		f.doc, f.version, f.known, f.knownAt = doc, read.Version, true, time.Now()
+		f.bytes = len(read.Value)
 	}
 	f.notOlderThan = begun
 	if f.unanswered && f.version.Number != f.replaces.Number {

@@ -28,6 +28,7 @@ type file struct {
 	key     string
 	doc     *document
 	version Version
+	bytes   int   // the size of that version
 	known   bool  // doc and version may be current
 	broken  error // why the document cannot be read
 
@@ -282,6 +283,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	f.putSent, f.putAnswered = sent, time.Now()
 	if f.version.Number == read.Number {
 		f.doc, f.version, f.known, f.knownAt = next, version, true, f.putAnswered
+		f.bytes = len(value)
 	}
 	e.notifyAll(before, next)
 	e.mu.Unlock()
