@@ -98,12 +98,11 @@ func (a *app) bench(ctx context.Context, f benchFlags) (r benchResult, err error
 		return r, err
 	}
 	r.Version, _ = c.ServerVersion(ctx)
-	bar := a.newProgress()
+	if isTerminal(a.Err) {
+		a.say("measuring for %v", f.duration)
+	}
 	half := f.duration / 2
-	if err := a.measured(bar, "uncontended", half, func() (err error) {
-		r.Uncontended, err = measureAlone(ctx, c, half)
-		return err
-	}); err != nil {
+	if r.Uncontended, err = measureAlone(ctx, c, half); err != nil {
 		return r, err
 	}
 	others, err := a.openMany(ctx, f.clients-1)
@@ -111,22 +110,8 @@ func (a *app) bench(ctx context.Context, f benchFlags) (r benchResult, err error
 	if err != nil {
 		return r, err
 	}
-	err = a.measured(bar, "contended  ", half, func() (err error) {
-		r.Contended, err = measureContended(ctx, append(others, c), half)
-		return err
-	})
+	r.Contended, err = measureContended(ctx, append(others, c), half)
 	return r, err
-}
-
-// measured runs f under a progress bar.
-func (a *app) measured(bar *progress, what string, length time.Duration, f func() error) (err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		err = f()
-	}()
-	bar.during(what, length, done)
-	return err
 }
 
 // openMany opens n clients of the store. If it fails, it returns those that it has

@@ -3,7 +3,6 @@ package command_test
 import (
 	"context"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -91,19 +90,16 @@ func TestBenchStoreGoesDown(t *testing.T) {
 	}
 }
 
-func TestBenchProgress(t *testing.T) {
+// At a terminal there is a sign of life before the figures.
+func TestBenchOnTerminal(t *testing.T) {
 	onRedisAndEtcd(t, func(t *testing.T, url string) {
 		term := commandtest.NewTerminal(t)
 		cmd := term.Attach(on(t, url, "bench", "--duration", "3s", "--clients", "2")).Start()
+		term.WaitFor("measuring for 3s")
 		if r := cmd.Wait(); r.Code != 0 {
 			t.Fatal(r, term.Shown())
 		}
-		shown := term.WaitFor("grants/s")
-		for _, want := range []string{"uncontended [", "contended   [", "\r\x1b[K", "cycles/s"} {
-			if !strings.Contains(shown, want) {
-				t.Errorf("want %q in %q", want, shown)
-			}
-		}
+		term.WaitFor("grants/s")
 	})
 }
 

@@ -115,14 +115,16 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	defer done()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	r := &report{app: a, total: len(cases), bar: a.newProgress(), fail: stop}
+	r := &report{app: a, total: len(cases), fail: stop}
+	if isTerminal(a.Err) {
+		a.say("%s", count(len(cases), "case", "cases"))
+	}
 	// If the reader has gone (| head), the run ends in order: the signal would end
 	// the process, and leave its tickets to their leases.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 	conformance.Check(ctx, h, cases, r.add)
-	r.bar.clear()
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
@@ -144,16 +146,13 @@ func answers(ctx context.Context, url string) error {
 type report struct {
 	*app
 	total   int
-	ended   int
 	passed  int
 	failed  []string
 	skipped map[string]int // by what they lack
-	bar     *progress
-	fail    func(error) // called when nobody reads
+	fail    func(error)    // called when nobody reads
 }
 
 func (r *report) add(result conformance.Result) {
-	r.ended++
 	j := caseJSON{
 		Case: result.Case.String(), Rules: result.Case.Rules, Explain: result.Case.Explain,
 		Seconds: seconds(result.Took.Round(time.Millisecond)), Lacks: result.Missing, Log: result.Log,
@@ -172,14 +171,12 @@ func (r *report) add(result conformance.Result) {
 		r.skipped[strings.Join(result.Missing, ", ")]++
 		j.Result = "skipped"
 	}
-	r.bar.clear()
 	if err := r.print(j, func(w io.Writer) error { return j.write(w) }); err != nil {
 		if errors.Is(err, syscall.EPIPE) {
 			err = signalError{syscall.SIGPIPE}
 		}
 		r.fail(err)
 	}
-	r.bar.draw("conformance", float64(r.ended)/float64(r.total), fmt.Sprintf("%d of %d", r.ended, r.total))
 }
 
 func (j caseJSON) write(w io.Writer) (err error) {

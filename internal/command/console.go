@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -93,9 +92,10 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
+	logger := a.logger()
 	con, err := console.New(stores, console.Options{
 		Token: token, ReadToken: read, AllowBreak: f.allowBreak, Hosts: f.hosts, Every: f.every,
-		Logger: slog.New(slog.NewTextHandler(a.Err, nil)),
+		Logger: logger,
 	})
 	if err != nil {
 		return usage(err)
@@ -111,7 +111,15 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if err := a.announce(ln.Addr(), stores, config != nil, f.allowBreak, random); err != nil {
 		return errors.Join(err, ln.Close())
 	}
-	return serveConsole(ctx, ln, con, a.Err)
+	return serveConsole(ctx, ln, con, logger)
+}
+
+// logger writes to standard error, JSON under --json.
+func (a *app) logger() *slog.Logger {
+	if a.json {
+		return slog.New(slog.NewJSONHandler(a.Err, nil))
+	}
+	return slog.New(slog.NewTextHandler(a.Err, nil))
 }
 
 // tokens returns the token, and again as random if it was made here, and that of those
@@ -216,7 +224,7 @@ func (a *app) announce(addr net.Addr, stores []console.Store, secure, allowBreak
 		n.Stores = append(n.Stores, s.Name)
 	}
 	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !secure {
-		fmt.Fprintln(a.Err, "locker: others can reach the console, and read the token on its way: give it --tls-cert and --tls-key, or a proxy with TLS")
+		a.say("others can reach the console, and read the token on its way: give it --tls-cert and --tls-key, or a proxy with TLS")
 	}
 	return a.print(n, func(w io.Writer) error {
 		rights := "read-only"
@@ -247,9 +255,9 @@ func consoleURL(addr net.Addr, secure bool) string {
 }
 
 // serveConsole serves until ctx ends.
-func serveConsole(ctx context.Context, ln net.Listener, con *console.Console, errs io.Writer) error {
+func serveConsole(ctx context.Context, ln net.Listener, con *console.Console, logger *slog.Logger) error {
 	srv := &http.Server{
-		Handler: con, ErrorLog: log.New(errs, "locker: console: ", 0),
+		Handler: con, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10,
 	}

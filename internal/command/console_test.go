@@ -210,3 +210,16 @@ func TestConsoleWrongUses(t *testing.T) {
 		}
 	}
 }
+
+// With --json all that the console says on standard error is JSON, too.
+func TestConsoleJSONErrors(t *testing.T) {
+	t.Parallel()
+	cmd, says := startConsole(t, commandtest.Command(t, "console", "--listen", "0.0.0.0:0", "--url", "memory://", "--json"))
+	loginAt(t, browse(t), says.URL, "wrong")
+	text := cmd.WaitErr("login refused")
+	for line := range strings.Lines(text) {
+		if strings.HasSuffix(line, "\n") && !json.Valid([]byte(line)) {
+			t.Errorf("no JSON: %q", line)
+		}
+	}
+}

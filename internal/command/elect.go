@@ -43,7 +43,7 @@ type elect struct {
 	leave   context.CancelFunc // ends the candidacy
 	code    int                // of the command's last exit
 
-	failing renewals
+	common common
 
 	mu      sync.Mutex
 	running bool   // the command
@@ -302,21 +302,17 @@ func (e *elect) observe(_ context.Context, ev locker.Event) {
 		e.detail("%s: campaigning", e.name)
 	case locker.EventAcquired:
 		e.detail("%s: elected, token %d", e.name, ev.Token)
-		e.sayDegraded(ev)
 		e.trouble("")
 	case locker.EventFailed:
 		if !isEnd(ev.Err) {
 			e.trouble(ev.Err.Error())
 		}
-	case locker.EventRenewFailed:
-		e.failing.failed(e.app, e.name, ev.Err)
-	case locker.EventRenewed:
-		e.failing.renewed(e.app, e.name)
 	case locker.EventLost:
 		e.say("%s: leadership lost after %v: %v", e.name, rounded(ev.Elapsed), ev.Err)
 	case locker.EventReleased:
 		e.detail("%s: stepped down after %v", e.name, rounded(ev.Elapsed))
 	}
+	e.common.observe(e.app, ev)
 }
 
 // trouble says why a campaign has failed, unless it has said so before.

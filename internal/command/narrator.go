@@ -42,17 +42,10 @@ func (a *app) detail(format string, args ...any) {
 	}
 }
 
-// sayDegraded says that a substitute for the store has granted a lock, if that is so.
-func (a *app) sayDegraded(e locker.Event) {
-	if e.Degraded != nil {
-		a.say("%s: acquired on a substitute for the store: %v", e.Name, e.Degraded)
-	}
-}
-
 // narrator says what happens to the locks of a verb.
 type narrator struct {
 	*app
-	failing renewals
+	common common
 
 	mu      sync.Mutex
 	waiting map[string]context.CancelFunc // by lock name: ends the goroutine that waits has started
@@ -76,53 +69,46 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 	case locker.EventAcquired:
 		n.granted(e.Name)
 		n.detail("%s: acquired after %v, token %d", e.Name, rounded(e.Elapsed), e.Token)
-		n.sayDegraded(e)
 	case locker.EventFailed:
 		n.granted(e.Name)
 	case locker.EventRejoined:
 		n.detail("%s: the store was away; waiting again", e.Name)
-	case locker.EventRenewFailed:
-		n.failing.failed(n.app, e.Name, e.Err)
-	case locker.EventRenewed:
-		n.failing.renewed(n.app, e.Name)
 	case locker.EventLost:
 		n.say("%s: lost after %v: %v", e.Name, rounded(e.Elapsed), e.Err)
 	case locker.EventReleased:
 		n.detail("%s: released after %v", e.Name, rounded(e.Elapsed))
 	}
+	n.common.observe(n.app, e)
 }
 
-// renewals says once that the renewals of a lock fail, and once that they succeed again: they
-// are tried every few hundred milliseconds.
-type renewals struct {
+// common says what run and elect say alike: that a substitute for the store has granted a
+// lock, once that the renewals of a lock fail, and once that they succeed again: they are tried
+// every few hundred milliseconds.
+type common struct {
 	mu      sync.Mutex
 	failing map[string]bool // by name
 }
 
-func (r *renewals) failed(a *app, name string, err error) {
-	if r.change(name, true) {
-		a.detail("%s: not renewed, will try again: %v", name, err)
+func (r *common) observe(a *app, e locker.Event) {
+	if e.Degraded != nil && e.Kind == locker.EventAcquired {
+		a.say("%s: acquired on a substitute for the store: %v", e.Name, e.Degraded)
 	}
-}
-
-func (r *renewals) renewed(a *app, name string) {
-	if r.change(name, false) {
-		a.detail("%s: renewed again", name)
+	if e.Kind != locker.EventRenewFailed && e.Kind != locker.EventRenewed {
+		return
 	}
-}
-
-// change reports whether that is new.
-func (r *renewals) change(name string, failing bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failing[name] == failing {
-		return false
-	}
+	was, fails := r.failing[e.Name], e.Kind == locker.EventRenewFailed
 	if r.failing == nil {
 		r.failing = make(map[string]bool)
 	}
-	r.failing[name] = failing
-	return true
+	r.failing[e.Name] = fails
+	switch {
+	case fails && !was:
+		a.detail("%s: not renewed, will try again: %v", e.Name, e.Err)
+	case was && !fails:
+		a.detail("%s: renewed again", e.Name)
+	}
 }
 
 func (n *narrator) waits(ctx context.Context, name string) {

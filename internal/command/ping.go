@@ -104,8 +104,8 @@ func checkHealth(ctx context.Context, c *locker.Client, cycles int) (h health, e
 
 // timeCycles acquires and releases locks of random names.
 func timeCycles(ctx context.Context, c *locker.Client, n int) ([]time.Duration, error) {
-	took := make([]time.Duration, n)
-	for i := range took {
+	var took []time.Duration
+	for range n {
 		begun := time.Now()
 		k, err := c.Acquire(ctx, "locker ping "+rand.Text())
 		if err != nil {
@@ -114,7 +114,7 @@ func timeCycles(ctx context.Context, c *locker.Client, n int) ([]time.Duration, 
 		if err := k.Release(ctx); err != nil {
 			return nil, err
 		}
-		took[i] = time.Since(begun)
+		took = append(took, time.Since(begun))
 	}
 	return took, nil
 }

@@ -69,8 +69,8 @@ With --on-busy, a run that is skipped because another machine has begun one prin
 If nobody has begun one for longer than --hold-at-least, the period was missed, and a line
 on standard error says so.
 
-Signals are passed on to the command and all that it has started; Ctrl-C reaches
-them once.`,
+Signals are passed on to the command and to its process group; Ctrl-C reaches them once.
+What the command has put into a group of its own, as timeout and setsid do, is left to it.`,
 		Example: `  locker run nightly-report -- ./report.sh
   locker run --try --on-busy 0 backup -- pg_dump -f out.sql    # skip it if it runs already
   locker run --wait 30s stock orders -- ./move.sh              # both locks or none

@@ -88,12 +88,20 @@ func (m *watchModel) take(l reading) {
 }
 
 // allKeys handles a message of keys. Keys that arrive together, as from a fast typist
-// over a slow connection, are one message.
+// over a slow connection, are one message. None of them answers a question that another one
+// has asked: nobody has read it. A text that is pasted is for the filter alone.
 func (m *watchModel) allKeys(msg tea.KeyMsg) (then tea.Cmd) {
+	if msg.Paste && !m.typing {
+		return nil
+	}
 	if msg.Type != tea.KeyRunes || len(msg.Runes) < 2 {
 		return m.key(msg)
 	}
+	asked := m.toBreak != nil
 	for _, r := range msg.Runes {
+		if !asked && m.toBreak != nil {
+			break
+		}
 		if cmd := m.key(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune{r}}); cmd != nil {
 			then = cmd
 		}

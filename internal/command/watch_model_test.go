@@ -281,3 +281,25 @@ func TestViewBreaks(t *testing.T) {
 		t.Errorf("a free lock:\n%s", none.View())
 	}
 }
+
+// A text that is pasted, or typed ahead, breaks nothing that its author has not been asked about.
+func TestViewBreaksOnlyWhatWasAsked(t *testing.T) {
+	t.Parallel()
+	for name, msg := range map[string]tea.KeyMsg{
+		"keys that arrive together": {Type: tea.KeyRunes, Runes: []rune("by")},
+		"a paste":                   {Type: tea.KeyRunes, Runes: []rune("by"), Paste: true},
+	} {
+		next, then := modelOf(100, 24, queueOf("a", "web-1", 5, 0)).Update(msg)
+		if then != nil {
+			t.Errorf("%s break the lock:\n%s", name, next.View())
+		}
+	}
+	asked := modelOf(100, 24, queueOf("a", "web-1", 5, 0)).after("b")
+	if next, then := asked.Update(tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("y"), Paste: true}); then != nil {
+		t.Errorf("a paste answers:\n%s", next.View())
+	}
+	typing := modelOf(100, 24, queueOf("a", "web-1", 5, 0)).after("/", tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune("by"), Paste: true})
+	if typing.filter != "by" {
+		t.Errorf("the filter is %q after a paste", typing.filter)
+	}
+}

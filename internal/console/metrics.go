@@ -78,24 +78,22 @@ func (s *store) figures(r *http.Request) (f figures) {
 
 // bearer lets those through who send a token, of either role, with the request. Wrong ones are counted as those of the login are.
 func (c *Console) bearer(w http.ResponseWriter, r *http.Request) bool {
-	if wait := c.wrongTokens.wait(r.RemoteAddr); wait > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-		refuse(w, http.StatusTooManyRequests, "too many wrong tokens")
-		return false
-	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		refuse(w, http.StatusUnauthorized, "want the header Authorization: Bearer TOKEN")
 		return false
 	}
-	role := c.sessions.roleOf(strings.TrimSpace(token))
+	role, wait := c.wrongTokens.try(r.RemoteAddr, func() role { return c.sessions.roleOf(strings.TrimSpace(token)) })
+	if wait > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+		refuse(w, http.StatusTooManyRequests, "too many wrong tokens")
+		return false
+	}
 	if role == stranger {
-		c.wrongTokens.add(r.RemoteAddr)
 		c.log.Warn("console: metrics refused", "from", r.RemoteAddr)
 		refuse(w, http.StatusUnauthorized, "the token is wrong")
 		return false
 	}
-	c.forgive(role, r)
 	return true
 }

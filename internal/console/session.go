@@ -163,32 +163,23 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	if wait := c.wrongTokens.wait(r.RemoteAddr); wait > 0 {
+	// PostFormValue does not look into the URL, where a token would be logged.
+	token := strings.TrimSpace(r.PostFormValue("token"))
+	role, wait := c.wrongTokens.try(r.RemoteAddr, func() role { return c.sessions.roleOf(token) })
+	if wait > 0 {
 		c.log.Warn("console: login refused: too many wrong tokens", "from", r.RemoteAddr, "wait", wait)
 		http.Redirect(w, r, "/login?wait="+strconv.Itoa(int(wait/time.Second)+1), http.StatusSeeOther)
 		return
 	}
-	// PostFormValue does not look into the URL, where a token would be logged.
-	role := c.sessions.roleOf(strings.TrimSpace(r.PostFormValue("token")))
 	if role == stranger {
-		c.wrongTokens.add(r.RemoteAddr)
 		c.log.Warn("console: login refused", "from", r.RemoteAddr)
 		http.Redirect(w, r, "/login?refused", http.StatusSeeOther)
 		return
 	}
-	c.forgive(role, r)
 	who := whoOf(r.PostFormValue("who"))
 	c.log.Info("console: login", "who", who, "only_looks", role == reader, "from", r.RemoteAddr)
 	http.SetCookie(w, cookie(r, c.sessions.begin(role, who), sessionFor))
 	http.Redirect(w, r, "/", http.StatusSeeOther)
-}
-
-// forgive forgets an address's wrong tokens. A reader's stay: with its own token in between
-// it could try the other one as often as it likes.
-func (c *Console) forgive(of role, r *http.Request) {
-	if of == operator {
-		c.wrongTokens.forget(r.RemoteAddr)
-	}
 }
 
 // whoOf is the name that somebody gave, of at most maxWho characters.

@@ -28,20 +28,36 @@ type tries struct {
 	until time.Time // no try counts before
 }
 
-// wait is how long the address has to wait before its next try.
-func (w *wrongTokens) wait(remote string) time.Duration {
+// try tells the role of a token, or how long the address has to wait before its next try. The
+// look at the count and the counting are one step: tries that come at once are as many as
+// those that follow each other. A reader's token forgets no wrong ones: with it in between,
+// its owner could try the other one as often as he likes.
+func (w *wrongTokens) try(remote string, roleOf func() role) (role, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if wait := w.wait(remote); wait > 0 {
+		return stranger, wait
+	}
+	is := roleOf()
+	switch is {
+	case stranger:
+		w.add(remote)
+	case operator:
+		delete(w.from, address(remote))
+	}
+	return is, 0
+}
+
+// wait is how long the address has to wait before its next try. With mu held.
+func (w *wrongTokens) wait(remote string) time.Duration {
 	if t := w.from[address(remote)]; t != nil {
 		return max(0, time.Until(t.until))
 	}
 	return 0
 }
 
-// add counts a wrong token.
+// add counts a wrong token. With mu held.
 func (w *wrongTokens) add(remote string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.from == nil {
 		w.from = make(map[string]*tries)
 	}
@@ -56,13 +72,6 @@ func (w *wrongTokens) add(remote string) {
 	if over := t.n - freeTries; over >= 0 { // this was the last free one
 		t.until = t.last.Add(min(maxDelay, firstDelay<<min(over, 10)))
 	}
-}
-
-// forget is for an address that has sent the token.
-func (w *wrongTokens) forget(remote string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.from, address(remote))
 }
 
 // prune forgets the addresses that have been quiet for long and, if there are too many, the one
