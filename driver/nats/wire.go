@@ -186,10 +186,12 @@ func (a *answer) add(m *natsgo.Msg) (end bool, err error) {
 
 // The codes of JetStream that package jetstream does not name.
 const (
+	accountFull     jetstream.ErrorCode = 10002
 	noPeers         jetstream.ErrorCode = 10005 // too few servers for the replicas
 	oneServer       jetstream.ErrorCode = 10074 // a single server cannot have replicas
 	tooLarge        jetstream.ErrorCode = 10054
 	changedMeantime jetstream.ErrorCode = 10164 // another change of the entry is on its way
+	overloaded      jetstream.ErrorCode = 10167
 )
 
 var (
@@ -251,6 +253,7 @@ func (s *session) answered(api *jetstream.APIError, err error) error {
 		s.end()
 	case api.ErrorCode == noPeers:
 		err = fmt.Errorf("%w (replicas=1 makes a bucket on one server)", err)
+	case api.ErrorCode == accountFull, api.ErrorCode == overloaded: // everybody is refused, although the codes begin with 4
 	case api.Code < 500, api.ErrorCode == oneServer:
 		return err
 	}
