@@ -91,10 +91,10 @@
 //
 // # Rights
 //
-// Publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET and $JS.API.DIRECT.GET.KV_BUCKET; subscribe to _INBOX.> and
-// _LOCKER.BUCKET.>. Without the last one, processes that wait poll. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to
-// make the bucket. NATS answers nothing that it forbids: the error comes after one to three timeouts, and names the
-// subject. Ping needs the same rights, except _LOCKER.BUCKET.>.
+// Publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET and $JS.API.DIRECT.GET.KV_BUCKET; subscribe to _INBOX.>, or to
+// what the connection has in its place (CustomInboxPrefix), and _LOCKER.BUCKET.>. Without the last one, processes that
+// wait poll. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to make the bucket. NATS answers nothing that it forbids: the
+// error comes after one to three timeouts, and names the subject. Ping needs the same rights, except _LOCKER.BUCKET.>.
 //
 // # Versions
 //

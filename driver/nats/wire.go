@@ -236,7 +236,8 @@ func (s *session) denied(subjects ...string) error {
 			return err
 		}
 	}
-	if strings.Contains(err.Error(), `"`+natsgo.InboxPrefix) {
+	inbox := s.nc.NewInbox() // its prefix may be the program's
+	if strings.Contains(err.Error(), `"`+inbox[:strings.LastIndex(inbox, ".")+1]) {
 		return err
 	}
 	return nil
