@@ -67,14 +67,14 @@
 // A queue has to fit into a message: 1 MiB, unless max_payload says otherwise, is about 6,000 waiters for one name. A
 // ticket for which there is no space left is refused with an error that says so. If the bucket itself is limited (max_bytes
 // or max_msgs), locks of other names are refused when three quarters of it are used, since a full bucket would refuse
-// renewals and releases. A limit of the account, or a full disk, is not seen before it is reached: then nothing is
-// granted, renewed or released, and leases end.
+// renewals and releases. A limit that it is given later counts after a second. A limit of the account, or a full disk, is
+// not seen before it is reached: then nothing is granted, renewed or released, and leases end.
 //
 // # Costs
 //
 // Acquire and Release of a free lock take one request each. A reading takes two more: it is needed if this process has
 // not used the name in the last 30 s, or another one has used it since. The first use of a name in 30 s makes its
-// entry, with one more request. A process that waits sends five small requests a second, however many locks it waits
+// entry, with one more request; and once a second at most, another one asks how large the bucket may be. A process that waits sends five small requests a second, however many locks it waits
 // for; two of them are writes, which cost a sync of the disks with sync_interval: always. A process that holds locks
 // sends one heartbeat for all of them in each round of renewals, reads their entries, a hundred at a time, and writes
 // each entry once a minute so that the server does not forget it. On two busy processors a hand-off between 16

@@ -107,18 +107,15 @@ func largest(payload int64, message int32) int {
 	return int(payload) - headroom
 }
 
-// limits are those of a bucket; zero or less: it has none.
-type limits struct{ bytes, entries int64 }
-
-// used returns what a bucket has, as a part of what it takes.
-func (l limits) used(has *jetstream.StreamState) (part float64) {
-	if l.bytes > 0 {
-		part = float64(has.Bytes) / float64(l.bytes)
+// used returns whether a bucket is limited, and what it has, as a part of what it takes.
+func used(b *jetstream.StreamInfo) (limited bool, part float64) {
+	if most := b.Config.MaxBytes; most > 0 {
+		limited, part = true, float64(b.State.Bytes)/float64(most)
 	}
-	if l.entries > 0 {
-		part = max(part, float64(has.Msgs)/float64(l.entries))
+	if most := b.Config.MaxMsgs; most > 0 {
+		limited, part = true, max(part, float64(b.State.Msgs)/float64(most))
 	}
-	return part
+	return limited, part
 }
 
 // fullError refuses the queue of another name: nothing was done.
