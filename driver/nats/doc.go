@@ -74,13 +74,13 @@
 //
 // Acquire and Release of a free lock take one request each. A reading takes two more: it is needed if this process has
 // not used the name in the last 30 s, or another one has used it since. The first use of a name in 30 s makes its
-// entry, with one more request; and once a second at most, another one asks how large the bucket may be. A process that waits sends five small requests a second, however many locks it waits
-// for; two of them are writes, which cost a sync of the disks with sync_interval: always. A process that holds locks
-// sends one heartbeat for all of them in each round of renewals, reads their entries, a hundred at a time, and writes
-// each entry once a minute so that the server does not forget it. On two busy processors a hand-off between 16
-// processes took 2 ms and 9 requests; with 256 processes it took 10 ms and 21 requests. With five times the load on
-// these processors it took 14 ms and 45 requests; then some of the 256, which came at once, were told that NATS had not
-// answered in the 10 s that the core waits.
+// entry, with one more request; and once a second at most, another one asks how large the bucket may be. A process that
+// waits sends five small requests a second, however many locks it waits for; two of them are writes, which cost a sync
+// of the disks with sync_interval: always. A process that holds locks sends one heartbeat for all of them in each round
+// of renewals, reads their entries, a hundred at a time, and writes each entry once a minute so that the server does
+// not forget it. On two busy processors a hand-off between 16 processes took 2 ms and 9 requests; with 256 processes it
+// took 10 ms and 21 requests. With five times the load on these processors it took 14 ms and 45 requests; then some of
+// the 256, which came at once, were told that NATS had not answered in the 10 s that the core waits.
 //
 // A process that is refused, without having seen the holder before, reads the holder's heartbeat and the leader's clock,
 // and writes what it has seen unless the entry says it: five requests more. Until the holder's next sign of life the next
