@@ -55,8 +55,8 @@ func checkFileSystem(path string) error {
 		return fmt.Errorf("%s is on a network file system (%s): want a disk of this machine", path, name)
 	}
 	var file unix.Statx_t
-	switch err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_NLINK, &file); {
-	case err != nil: // there is none
+	_ = unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_NLINK, &file) // there may be none yet
+	switch {
 	case file.Nlink > 1:
 		return fmt.Errorf("%s has %d hard links: programs that open it under different names would not see each other's locks", path, file.Nlink)
 	case file.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0:
