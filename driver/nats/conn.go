@@ -54,8 +54,7 @@ type session struct {
 	js      jetstream.JetStream
 	names   names
 	timeout time.Duration
-	largest int // value
-	limits  limits
+	largest int    // value
 	era     uint64 // which session of the client it is
 
 	reconnects uint64 // of the connection, when the session began
@@ -64,8 +63,9 @@ type session struct {
 	dead chan struct{} // closed when it has ended
 
 	mu       sync.Mutex
-	measured time.Time // when used was read
-	used     float64   // what the bucket has, as a part of what it takes
+	measured time.Time // when the following were read
+	limited  bool      // the bucket has a limit
+	used     float64   // what it has, as a part of what it takes
 }
 
 func newClient(nc *natsgo.Conn, o options) *client {
@@ -171,12 +171,12 @@ func (c *client) begin() (*session, error) {
 	s := &session{nc: nc, js: js, names: c.names, timeout: c.o.timeout, reconnects: nc.Stats().Reconnects, dead: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.timeout)
 	defer cancel()
-	config, err := c.bucket(ctx, s)
+	info, err := c.bucket(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	s.largest = largest(nc.MaxPayload(), config.MaxMsgSize)
-	s.limits = limits{config.MaxBytes, config.MaxMsgs}
+	s.largest = largest(nc.MaxPayload(), info.Config.MaxMsgSize)
+	s.measure(info)
 	return s, nil
 }
 
@@ -309,8 +309,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// bucket returns the configuration of the bucket, which it makes if there is none.
-func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamConfig, error) {
+// bucket returns what the servers say of the bucket, which it makes if there is none.
+func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamInfo, error) {
 	if err := checkVersion(s.nc.ConnectedServerVersion()); err != nil {
 		return nil, err
 	}
@@ -326,11 +326,11 @@ func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamConfi
 	case err != nil:
 		return nil, s.failed(ctx, c.ctx, err, subject)
 	}
-	config := stream.CachedInfo().Config
-	if err := c.names.check(&config, c.o.replicas); err != nil {
+	info := stream.CachedInfo()
+	if err := c.names.check(&info.Config, c.o.replicas); err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", c.o.bucket, err)
 	}
-	return &config, nil
+	return info, nil
 }
 
 // create makes the bucket, unless another process is faster.

@@ -67,20 +67,20 @@
 // A queue has to fit into a message: 1 MiB, unless max_payload says otherwise, is about 6,000 waiters for one name. A
 // ticket for which there is no space left is refused with an error that says so. If the bucket itself is limited (max_bytes
 // or max_msgs), locks of other names are refused when three quarters of it are used, since a full bucket would refuse
-// renewals and releases. A limit of the account, or a full disk, is not seen before it is reached: then nothing is
-// granted, renewed or released, and leases end.
+// renewals and releases. A limit that it is given later counts after a second. A limit of the account, or a full disk, is
+// not seen before it is reached: then nothing is granted, renewed or released, and leases end.
 //
 // # Costs
 //
 // Acquire and Release of a free lock take one request each. A reading takes two more: it is needed if this process has
 // not used the name in the last 30 s, or another one has used it since. The first use of a name in 30 s makes its
-// entry, with one more request. A process that waits sends five small requests a second, however many locks it waits
-// for; two of them are writes, which cost a sync of the disks with sync_interval: always. A process that holds locks
-// sends one heartbeat for all of them in each round of renewals, reads their entries, a hundred at a time, and writes
-// each entry once a minute so that the server does not forget it. On two busy processors a hand-off between 16
-// processes took 2 ms and 9 requests; with 256 processes it took 10 ms and 21 requests. With five times the load on
-// these processors it took 14 ms and 45 requests; then some of the 256, which came at once, were told that NATS had not
-// answered in the 10 s that the core waits.
+// entry, with one more request; and once a second at most, another one asks how large the bucket may be. A process that
+// waits sends five small requests a second, however many locks it waits for; two of them are writes, which cost a sync
+// of the disks with sync_interval: always. A process that holds locks sends one heartbeat for all of them in each round
+// of renewals, reads their entries, a hundred at a time, and writes each entry once a minute so that the server does
+// not forget it. On two busy processors a hand-off between 16 processes took 2 ms and 9 requests; with 256 processes it
+// took 10 ms and 21 requests. With five times the load on these processors it took 14 ms and 45 requests; then some of
+// the 256, which came at once, were told that NATS had not answered in the 10 s that the core waits.
 //
 // A process that is refused, without having seen the holder before, reads the holder's heartbeat and the leader's clock,
 // and writes what it has seen unless the entry says it: five requests more. Until the holder's next sign of life the next
@@ -91,10 +91,10 @@
 //
 // # Rights
 //
-// Publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET and $JS.API.DIRECT.GET.KV_BUCKET; subscribe to _INBOX.> and
-// _LOCKER.BUCKET.>. Without the last one, processes that wait poll. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to
-// make the bucket. NATS answers nothing that it forbids: the error comes after one to three timeouts, and names the
-// subject. Ping needs the same rights, except _LOCKER.BUCKET.>.
+// Publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET and $JS.API.DIRECT.GET.KV_BUCKET; subscribe to _INBOX.>, or to
+// what the connection has in its place (CustomInboxPrefix), and _LOCKER.BUCKET.>. Without the last one, processes that
+// wait poll. $JS.API.STREAM.CREATE.KV_BUCKET is needed once, to make the bucket. NATS answers nothing that it forbids: the
+// error comes after one to three timeouts, and names the subject. Ping needs the same rights, except _LOCKER.BUCKET.>.
 //
 // # Versions
 //

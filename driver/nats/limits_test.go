@@ -14,11 +14,13 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A bucket whose size is limited refuses new locks before it is full: what is held is renewed and released.
+// A bucket whose size is limited refuses new locks before it is full: what is held is renewed and released. So does one
+// that is limited while it is in use.
 func TestBucketFull(t *testing.T) {
 	t.Parallel()
 	for name, limit := range map[string]func(*jetstream.StreamConfig){
 		"bytes":   func(c *jetstream.StreamConfig) { c.MaxBytes = 128 << 10 },
+		"later":   func(c *jetstream.StreamConfig) { c.MaxBytes = 128 << 10 },
 		"entries": func(c *jetstream.StreamConfig) { c.MaxMsgs = 300 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -26,11 +28,15 @@ func TestBucketFull(t *testing.T) {
 			srv := testbed.SharedNats(t)
 			bucket := "full-" + name
 			url := srv.URL() + "?bucket=" + bucket
-			if err := opened(t, url).Ping(t.Context()); err != nil {
+			d := opened(t, url)
+			if err := d.Ping(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			limited(t, srv.Addr(), bucket, limit)
-			d := opened(t, url)
+			if name != "later" {
+				d = opened(t, url)
+			}
+			time.Sleep(1100 * time.Millisecond) // until the driver looks at the bucket again
 			var held []driver.Renewal
 			for {
 				r := driver.Request{Name: fmt.Sprint("name", len(held)), ID: fmt.Sprint("id", len(held)), TTL: 20 * time.Second, Renewed: true}

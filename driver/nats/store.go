@@ -20,7 +20,10 @@ const (
 	keepBarrier = time.Minute // longer than any reading takes
 	manyChanges = 64          // that may be reported while one is handled
 
-	measureEvery = 100 * time.Millisecond // how much a bucket with a limited size has, unless it has little
+	// When to ask again what a bucket has: one with a limited size, unless it has much, and one without, which may have a
+	// limit by then.
+	measureEvery = 100 * time.Millisecond
+	searchEvery  = time.Second
 )
 
 var _ interface {
@@ -113,22 +116,29 @@ func (c *client) Time(ctx context.Context) (casqueue.Time, error) {
 // room returns an error if a bucket with a limited size has no room for the queue of another name. A bucket that is full
 // refuses everything, also renewals and releases. So a quarter of it is left for those, and for waiters.
 func (s *session) room(ctx context.Context) error {
-	if s.limits.bytes <= 0 && s.limits.entries <= 0 {
-		return nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.measured) > measureEvery || s.used > 0.5 {
+	every := searchEvery
+	if s.limited {
+		every = measureEvery
+	}
+	if time.Since(s.measured) > every || s.used > 0.5 {
 		stream, err := s.js.Stream(ctx, s.names.stream())
 		if err != nil {
 			return err
 		}
-		s.measured, s.used = time.Now(), s.limits.used(&stream.CachedInfo().State)
+		s.measure(stream.CachedInfo())
 	}
 	if s.used <= 0.75 {
 		return nil
 	}
 	return &fullError{fmt.Sprintf("the bucket has %.0f %% of what it takes (max_bytes and max_msgs of its stream): the rest is for the locks that are held", 100*s.used)}
+}
+
+// measure notes what the servers say of the bucket. With mu held, or before others know the session.
+func (s *session) measure(bucket *jetstream.StreamInfo) {
+	s.measured = time.Now()
+	s.limited, s.used = used(bucket)
 }
 
 // request makes a request on some subjects. It returns when the caller's context ends, whatever the connection does:

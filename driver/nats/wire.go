@@ -107,18 +107,15 @@ func largest(payload int64, message int32) int {
 	return int(payload) - headroom
 }
 
-// limits are those of a bucket; zero or less: it has none.
-type limits struct{ bytes, entries int64 }
-
-// used returns what a bucket has, as a part of what it takes.
-func (l limits) used(has *jetstream.StreamState) (part float64) {
-	if l.bytes > 0 {
-		part = float64(has.Bytes) / float64(l.bytes)
+// used returns whether a bucket is limited, and what it has, as a part of what it takes.
+func used(b *jetstream.StreamInfo) (limited bool, part float64) {
+	if most := b.Config.MaxBytes; most > 0 {
+		limited, part = true, float64(b.State.Bytes)/float64(most)
 	}
-	if l.entries > 0 {
-		part = max(part, float64(has.Msgs)/float64(l.entries))
+	if most := b.Config.MaxMsgs; most > 0 {
+		limited, part = true, max(part, float64(b.State.Msgs)/float64(most))
 	}
-	return part
+	return limited, part
 }
 
 // fullError refuses the queue of another name: nothing was done.
@@ -186,10 +183,12 @@ func (a *answer) add(m *natsgo.Msg) (end bool, err error) {
 
 // The codes of JetStream that package jetstream does not name.
 const (
+	accountFull     jetstream.ErrorCode = 10002
 	noPeers         jetstream.ErrorCode = 10005 // too few servers for the replicas
 	oneServer       jetstream.ErrorCode = 10074 // a single server cannot have replicas
 	tooLarge        jetstream.ErrorCode = 10054
 	changedMeantime jetstream.ErrorCode = 10164 // another change of the entry is on its way
+	overloaded      jetstream.ErrorCode = 10167
 )
 
 var (
@@ -234,7 +233,8 @@ func (s *session) denied(subjects ...string) error {
 			return err
 		}
 	}
-	if strings.Contains(err.Error(), `"`+natsgo.InboxPrefix) {
+	inbox := s.nc.NewInbox() // its prefix may be the program's
+	if strings.Contains(err.Error(), `"`+inbox[:strings.LastIndex(inbox, ".")+1]) {
 		return err
 	}
 	return nil
@@ -251,6 +251,7 @@ func (s *session) answered(api *jetstream.APIError, err error) error {
 		s.end()
 	case api.ErrorCode == noPeers:
 		err = fmt.Errorf("%w (replicas=1 makes a bucket on one server)", err)
+	case api.ErrorCode == accountFull, api.ErrorCode == overloaded: // everybody is refused, although the codes begin with 4
 	case api.Code < 500, api.ErrorCode == oneServer:
 		return err
 	}

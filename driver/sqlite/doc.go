@@ -72,8 +72,8 @@
 //     end nevertheless.
 //   - A file that is damaged, not a database, another program's, or of another schema version is refused and not
 //     changed. If the user may not write to the file, the first request that writes fails.
-//   - If the file is removed or replaced while it is in use, all requests of processes that opened the old one
-//     fail.
+//   - If the file, or one of SQLite's own beside it (-wal, -shm), is removed or replaced while it is in use, or its path
+//     leads to another file because a link in it was changed, all requests of processes that opened the old one fail.
 //   - Processes that are killed at any moment leave the database intact.
 //
 // # Where it may lie
@@ -82,7 +82,8 @@
 // unreliable over a network: NFS, SMB, 9P, Ceph and the like are refused. Containers on one kernel can share a
 // file whose folder is mounted into all of them. Virtual machines, and containers with kernels of their own,
 // cannot: each kernel concludes that the other's tickets are of an earlier boot, and a process that detects this
-// fails with an error that says so. A file with several hard links is refused.
+// fails with an error that says so. A file with several hard links is refused, and so is one that is mounted by
+// itself: programs that open it under its other name have another log.
 //
 // The first Acquire makes the file with mode 0600 and its folder with 0700. Until then nothing is made: Inspect and List
 // find nothing, and Ping checks whether the file may be made. To share it among users, make it first, empty, for

@@ -68,7 +68,7 @@ func (s *store) explain(err error) error {
 		return err
 	}
 	if c == codes.SQLITE_CANTOPEN {
-		err = &cannotOpen{cmp.Or(mayOpen(s.path), mayWrite(filepath.Dir(s.path))), err}
+		err = &cannotOpen{cmp.Or(mayOpen(s.file), mayWrite(filepath.Dir(s.file))), err}
 	}
 	if text := cmp.Or(unavailable[c], refused[c]); text != "" {
 		err = fmt.Errorf("%s: %w", text, err)

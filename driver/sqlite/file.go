@@ -46,11 +46,12 @@ func (s *store) open(ctx context.Context, create bool) (err error) {
 	if err != nil {
 		return err
 	}
-	opened, err := os.Stat(path)
-	if err == nil && opened.Size() == 0 && !create {
+	s.file, s.opened = path, make(map[string]fileID)
+	st, err := os.Stat(path)
+	if err == nil && st.Size() == 0 && !create {
 		err = fmt.Errorf("the file is empty, and %w", errAbsent)
 	}
-	if err != nil {
+	if err = cmp.Or(err, s.note(s.path, path)); err != nil {
 		return err
 	}
 	// With mode=rw SQLite makes no file: prepare has made it, with its mode.
@@ -58,9 +59,11 @@ func (s *store) open(ctx context.Context, create bool) (err error) {
 	if s.pool, err = sql.Open("sqlite", dsn.String()); err != nil {
 		return err
 	}
-	s.path, s.opened = path, opened
 	if s.conn, err = s.pool.Conn(ctx); err == nil {
 		err = s.setUp(ctx, create)
+	}
+	if err == nil {
+		err = s.note(path+"-wal", path+"-shm")
 	}
 	if err != nil {
 		err = errors.Join(s.explain(err), s.release())
@@ -154,8 +157,11 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	if err == nil && journal != "wal" {
 		err = fmt.Errorf("the file system does not support a write-ahead log: journal_mode stays %q", journal)
 	}
-	if err != nil || ready {
+	switch {
+	case err != nil:
 		return err
+	case ready:
+		return attempt(reads) // makes the log, if there was none
 	}
 	return attempt(writes)
 }
@@ -190,12 +196,24 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 	return true, cmp.Or(err, t.exec(sqlBoot, t.s.boot))
 }
 
-// checkReplaced fails if the path has another file than the one that was opened: programs that open the path
-// now do not see the locks in this one.
-func (s *store) checkReplaced() error {
-	st, err := os.Stat(s.path)
-	if err == nil && os.SameFile(st, s.opened) {
-		return nil
+// note notes which files some paths have.
+func (s *store) note(paths ...string) (err error) {
+	for _, path := range paths {
+		if s.opened[path], err = idOf(path); err != nil {
+			return err
+		}
 	}
-	return errors.Join(fmt.Errorf("%s was removed or replaced while it was in use: restart the programs that use it", s.path), err)
+	return nil
+}
+
+// checkReplaced fails if a path has another file than the one that is open: the path that was given, which may lead
+// elsewhere by now, that of the file, or those of SQLite's log and of the memory that its processes share. Programs that
+// open the path now do not see the locks in these.
+func (s *store) checkReplaced() error {
+	for path, opened := range s.opened {
+		if id, err := idOf(path); err != nil || !id.same(opened) {
+			return errors.Join(fmt.Errorf("%s was removed or replaced while it was in use: restart the programs that use %s", path, s.path), err)
+		}
+	}
+	return nil
 }

@@ -186,6 +186,29 @@ func TestHardLink(t *testing.T) {
 	}
 }
 
+// A file that is mounted itself, without its folder, has its log elsewhere.
+func TestFileIsMounted(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(mount(t, "1m"), "locks.db")
+	d := openAt(t, path)
+	mounted := filepath.Join(t.TempDir(), "other.db")
+	if err := os.WriteFile(mounted, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(path, mounted, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) }()
+	execute(t, path, "PRAGMA wal_checkpoint(FULL)")
+	if err := try(t, d, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if takenByChild(t, mounted) {
+		t.Error("two processes have the lock b, in one file under two names")
+	}
+	refused(t, mounted, "mount", nil)
+}
+
 // Pipes of processes that were killed are removed by one that starts later.
 func TestNotifyFolderIsSwept(t *testing.T) {
 	t.Parallel()

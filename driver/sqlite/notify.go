@@ -24,7 +24,7 @@ type notice struct {
 
 // pipePath is the path of the pipe of a process.
 func (s *store) pipePath(process int64) string {
-	return filepath.Join(s.path+"-notify", strconv.FormatInt(sqlqueue.Channel(process), 36))
+	return filepath.Join(s.file+"-notify", strconv.FormatInt(sqlqueue.Channel(process), 36))
 }
 
 // send sends a notice.
@@ -36,7 +36,7 @@ const manyNotices = 4096
 // Listen implements sqlqueue.Notifier.
 func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) error {
 	path := s.pipePath(process)
-	pipe, err := openPipe(s.path, path)
+	pipe, err := openPipe(s.file, path)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,10 @@
 
 package sqlite
 
-import "time"
+import (
+	"os"
+	"time"
+)
 
 // Other systems have less than os_linux.go offers: see the package comment.
 
@@ -14,6 +17,16 @@ func bootID() (string, error) { return "unknown", nil }
 
 // checkFileSystem accepts every file system.
 func checkFileSystem(string) error { return nil }
+
+// fileID identifies a file.
+type fileID struct{ os.FileInfo }
+
+func idOf(path string) (fileID, error) {
+	st, err := os.Stat(path)
+	return fileID{st}, err
+}
+
+func (id fileID) same(other fileID) bool { return os.SameFile(id.FileInfo, other.FileInfo) }
 
 // mayOpen and mayWrite leave it to the system, when it is done.
 func mayOpen(string) error  { return nil }

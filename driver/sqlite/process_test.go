@@ -247,3 +247,15 @@ func TestProcessesStartAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// takenByChild reports whether another process can take the lock b.
+func takenByChild(t *testing.T, path string) bool {
+	t.Helper()
+	p := child(t, "read", path)
+	for line := range p.Lines() {
+		if strings.HasPrefix(line, "acquire <nil>") {
+			return true
+		}
+	}
+	return false
+}

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -19,8 +18,9 @@ import (
 // Callers only wait for it, so that every method returns when its context ends, even while the disk hangs
 // (D16).
 type store struct {
-	path      string      // without symbolic links, once it is open
-	opened    os.FileInfo // of the file at path when it was opened
+	path      string            // as it was given, but absolute
+	file      string            // the same without symbolic links, once it is open
+	opened    map[string]fileID // the files that are open, by their paths
 	isOpen    atomic.Bool
 	boot      string
 	busy      time.Duration // how long to wait for other processes' transactions
