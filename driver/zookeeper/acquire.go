@@ -235,7 +235,10 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 	g := driver.Grant{Token: t.hold.Token, Asked: asked}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.tickets[r.ID] != t {
+	switch {
+	case d.closed: // Close may have ended the session that a minimum hold needs
+		return driver.Grant{}, driver.ErrClosed
+	case d.tickets[r.ID] != t:
 		return driver.Grant{}, errRemoved
 	}
 	t.held = true

@@ -33,6 +33,7 @@ type Driver struct {
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu        sync.Mutex
+	closed    bool                // no more grants
 	tickets   map[string]*ticket  // by ID
 	occupied  map[string]struct{} // parents that were not empty when last seen; a hint
 	orphans   map[string]orphan   // by ID
@@ -208,6 +209,7 @@ func (d *Driver) Close() error {
 	keep := false
 	now := time.Now()
 	d.mu.Lock()
+	d.closed = true
 	for _, t := range d.tickets {
 		keep = keep || t.held && t.kept.After(now)
 	}

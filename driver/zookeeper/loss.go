@@ -24,7 +24,7 @@ var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.
 
 // watchLater makes the node of a ticket be watched soon, unless it is. With mu held.
 func (d *Driver) watchLater(t *ticket) {
-	if t.queued || t.watch.IsSet() {
+	if t.queued || t.watch.Holds() {
 		return
 	}
 	t.queued = true
@@ -57,7 +57,7 @@ func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	defer d.mu.Unlock()
 	for _, t := range d.due {
 		t.queued = false
-		if d.tickets[t.hold.ID] == t && !t.watch.IsSet() {
+		if d.tickets[t.hold.ID] == t && !t.watch.Holds() {
 			batch = append(batch, t)
 		}
 	}
@@ -110,8 +110,8 @@ func (d *Driver) changed(ev zk.Event) {
 		d.mu.Unlock()
 		return
 	}
-	if ev.Type == zk.EventNodeDataChanged && t.watch.IsSet() {
-		t.watch = zkconn.Watch{}
+	if ev.Type == zk.EventNodeDataChanged {
+		t.watch = zkconn.Watch{} // it may be noted only after this: takeDue sees that it has fired
 		d.watchLater(t)
 	}
 	d.mu.Unlock()
