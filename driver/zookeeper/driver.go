@@ -33,14 +33,15 @@ type Driver struct {
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu        sync.Mutex
-	closed    bool                // no more grants
-	tickets   map[string]*ticket  // by ID
-	occupied  map[string]struct{} // parents that were not empty when last seen; a hint
-	orphans   map[string]orphan   // by ID
-	searching bool                // for orphans, by a background task
-	young     []*ticket           // to be watched after those of due
-	due       []*ticket           // to be watched
-	watching  bool                // … by a background task
+	closed    bool                     // no more grants
+	tickets   map[string]*ticket       // by ID
+	turns     map[string]chan struct{} // by parent, see takeTurn
+	occupied  map[string]struct{}      // parents that were not empty when last seen; a hint
+	orphans   map[string]orphan        // by ID
+	searching bool                     // for orphans, by a background task
+	young     []*ticket                // to be watched after those of due
+	due       []*ticket                // to be watched
+	watching  bool                     // … by a background task
 }
 
 var (
@@ -178,6 +179,7 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		options: o, conn: conn,
 		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
 		tickets:  make(map[string]*ticket),
+		turns:    make(map[string]chan struct{}),
 		occupied: make(map[string]struct{}),
 		orphans:  make(map[string]orphan),
 	}
