@@ -162,9 +162,9 @@
 // Parameters: prefix (locker), session (10s), dial_timeout (1s), password_file; for TLS
 // (zookeepers:// or tls=true) ca, cert and key (files in PEM), server_name and
 // insecure_skip_verify. Files are read when the URL is opened. Opening waits for no
-// server. [Open] takes a URL and options, such as [WithLogger]. Host names are resolved
-// again when a session loses its server, and when all servers were tried. The chroot and
-// the prefix are created. With a user the connection authenticates by digest, and all
-// nodes that it creates below are open to that user alone; otherwise to everybody, see
-// [WithACL]. Servers without a majority, which serve only readers, are not used.
+// server. [Open] takes a URL and options, such as [WithLogger]. Host names are resolved at
+// each attempt to connect. The chroot and the prefix are created. With a user the
+// connection authenticates by digest, and all nodes that it creates below are open to that
+// user alone; otherwise to everybody, see [WithACL]. Servers without a majority, which
+// serve only readers, are not used.
 package zookeeper

@@ -324,7 +324,11 @@ func (c *Conn) ServerVersion(ctx context.Context) (string, error) {
 	if err := c.connected(ctx); err != nil {
 		return "", err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.zk.Server())
+	server := c.zk.Server()
+	if conn := c.network.present(); conn != nil {
+		server = conn.RemoteAddr().String() // a name may have several addresses
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", server)
 	if err != nil {
 		return "", err
 	}
