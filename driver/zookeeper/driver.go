@@ -112,8 +112,9 @@ func WithACL(acl ...zk.ACL) Option {
 	}
 }
 
-// WithEvents passes every event of the connection on to handle, from one goroutine,
-// after the driver has handled it. It must return soon.
+// WithEvents passes every event of the connection that [New] is given on to handle, from one
+// goroutine, after the driver has handled it. It must return soon. Open refuses it, because
+// nobody else uses the connection that Open makes.
 func WithEvents(handle func(zk.Event)) Option {
 	return func(o *options) error {
 		o.forward = handle

@@ -20,6 +20,7 @@ const (
 type hosts struct {
 	names []string        // host:port
 	life  context.Context // of the connection
+	start chan struct{}   // closed when the client may begin
 
 	mu        sync.Mutex
 	next      int       // index
@@ -31,7 +32,7 @@ type hosts struct {
 func newHosts(life context.Context, names []string) *hosts {
 	names = slices.Clone(names)
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	return &hosts{names: names, life: life, left: len(names), began: time.Now()}
+	return &hosts{names: names, life: life, start: make(chan struct{}), left: len(names), began: time.Now()}
 }
 
 // Init implements zk.HostProvider.
@@ -51,6 +52,10 @@ func (h *hosts) Connected() {
 // for a second, and fails the requests that wait to be sent. After a round of a second or
 // more there is no pause, nor after a session, which the other servers are tried for first.
 func (h *hosts) Next() (server string, pause bool) {
+	select {
+	case <-h.start:
+	case <-h.life.Done():
+	}
 	if h.life.Err() != nil {
 		return "", true // the client ends
 	}

@@ -109,6 +109,7 @@ func relay(t *testing.T, at, to string) (end func()) {
 func TestOrderOfHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHosts(t.Context(), []string{"a:1", "b:1", "c:1"})
+		close(h.start)
 		var order []string
 		next := func(paused bool) {
 			t.Helper()
