@@ -55,7 +55,7 @@ func TestWrittenBeforeTheWatchIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.conn.Set(ctx, path, []byte("{}"), -1); err != nil {
+	if _, err := d.conn.Multi(ctx, &zk.SetDataRequest{Path: path, Data: []byte("{}"), Version: -1}); err != nil {
 		t.Fatal(err)
 	}
 	<-written

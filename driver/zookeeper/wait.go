@@ -257,7 +257,7 @@ func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 func (w *waiter) mark(ctx context.Context) {
 	data := newRecord(w.r, w.t.sess.Lease())
 	for pause := newBackoff(); !w.t.sess.Over(); {
-		err := w.d.conn.Set(ctx, w.t.path, data, -1)
+		_, err := w.d.conn.Multi(ctx, &zk.SetDataRequest{Path: w.t.path, Data: data, Version: -1})
 		if err == nil || final(err) || !retry.Sleep(ctx, pause.Next(), nil) {
 			return
 		}
