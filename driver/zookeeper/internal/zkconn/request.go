@@ -177,7 +177,7 @@ func WasSent(err error) bool { return !errors.As(err, new(unsent)) }
 func Answered(err error) bool {
 	for _, answer := range []error{
 		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrAuthFailed,
-		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidACL, zk.ErrInvalidFlags, zk.ErrInvalidPath, zk.ErrBadArguments,
+		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidACL, zk.ErrInvalidFlags, zk.ErrInvalidPath, zk.ErrBadArguments, errRefused,
 	} {
 		if errors.Is(err, answer) {
 			return true
@@ -236,5 +236,29 @@ func (c *Conn) explain(err error) error {
 	case errors.Is(err, zk.ErrSessionMoved), errors.Is(err, zk.ErrSessionExpired):
 		return driver.Unavailable(err)
 	}
-	return err
+	return refused(err)
+}
+
+// errRefused says that a server has refused a request for a reason that the client does not
+// know.
+var errRefused = errors.New("the server has refused the request")
+
+// Codes of org.apache.zookeeper.KeeperException.Code. Those below codeAPI are refusals, but
+// for codeThrottled, after which the request may be repeated.
+const (
+	codeAPI       = -100
+	codeQuota     = -125
+	codeThrottled = -127
+)
+
+// refused marks a refusal whose code the client has only as text.
+func refused(err error) error {
+	code := 0
+	if _, scan := fmt.Sscanf(err.Error(), "unknown error: %d", &code); scan != nil || code >= codeAPI || code == codeThrottled {
+		return err
+	}
+	if code == codeQuota {
+		err = errors.New("the quota of the path is used up")
+	}
+	return fmt.Errorf("%w: %w", errRefused, err)
 }
