@@ -42,6 +42,7 @@ type Driver struct {
 	young     []*ticket                // to be watched after those of due
 	due       []*ticket                // to be watched
 	watching  bool                     // … by a background task
+	dropped   bool                     // events may have been dropped, see changed
 }
 
 var (

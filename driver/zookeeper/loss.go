@@ -29,6 +29,11 @@ func (d *Driver) watchLater(t *ticket) {
 	}
 	t.queued = true
 	d.young = append(d.young, t)
+	d.startWatching()
+}
+
+// startWatching starts the background task unless it runs. With mu held.
+func (d *Driver) startWatching() {
 	if !d.watching {
 		d.watching = d.conn.Go(d.watchTickets)
 	}
@@ -55,6 +60,14 @@ func (d *Driver) watchTickets(ctx context.Context) {
 func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.dropped {
+		d.dropped = false
+		for _, t := range d.tickets {
+			if t.watch.HasFired() {
+				d.due = append(d.due, t)
+			}
+		}
+	}
 	for _, t := range d.due {
 		t.queued = false
 		if d.tickets[t.hold.ID] == t && !t.watch.Holds() {
@@ -98,13 +111,19 @@ func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
 	return err
 }
 
-// changed handles the deletion of a node, or the change of its data.
+// changed handles the deletion of a node, or the change of its data. On a user's connection
+// the client drops the events of other nodes if more come at once than its channel has room
+// for. So the background task looks for watches that have fired, whose channels drop nothing.
 func (d *Driver) changed(ev zk.Event) {
 	e, ok := parseEntry(nodeOf(ev.Path))
 	if !ok {
 		return
 	}
 	d.mu.Lock()
+	if !d.conn.Own() {
+		d.dropped = true
+		d.startWatching()
+	}
 	t := d.tickets[e.id]
 	if t == nil || t.path != ev.Path {
 		d.mu.Unlock()
