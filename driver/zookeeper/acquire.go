@@ -92,15 +92,17 @@ type enqueueing struct {
 
 	t         *ticket
 	granted   bool
-	sent      time.Time // when the create of t was sent
-	unknown   bool      // a create may have been carried out
-	mayArrive bool      // … or may still be in flight: see orphan
-	seen      *view     // of a request that does not wait: the queue that would grant it
+	sent      time.Time     // when the create of t was sent
+	unknown   bool          // a create may have been carried out
+	mayArrive bool          // … or may still be in flight: see orphan
+	seen      *view         // of a request that does not wait: the queue that would grant it
+	turn      chan struct{} // closed when the request has ended; nil if it has no turn, see takeTurn
 }
 
 // enqueue queues a ticket. A request that does not wait gets ErrNotAcquired, and no
 // ticket, if it would have to wait.
 func (e *enqueueing) enqueue(ctx context.Context) error {
+	defer e.endTurn()
 	for pause := newBackoff(); ; {
 		err := e.step(ctx)
 		switch {
@@ -143,7 +145,7 @@ func (e *enqueueing) step(ctx context.Context) error {
 		return nil
 	case e.seen != nil && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNotEmpty) || errors.Is(err, zk.ErrNoNode)):
 		e.seen = nil // the queue has changed since
-		return nil
+		return e.takeTurn(ctx)
 	case errors.Is(err, zk.ErrNoNode) && others:
 		d.expectOthers(e.parent, false)
 		return nil
@@ -153,6 +155,44 @@ func (e *enqueueing) step(ctx context.Context) error {
 		e.unknown, e.mayArrive = true, true
 	}
 	return err
+}
+
+// takeTurn is called when the queue has changed since a try has read it. It waits until no
+// other try of this driver has a turn in this queue. Readers that try at the same time
+// change the queue for one another: if they all read it again at once, only one of them is
+// granted, so that n of them would send n² requests.
+func (e *enqueueing) takeTurn(ctx context.Context) error {
+	d := e.d
+	for e.turn == nil {
+		d.mu.Lock()
+		other := d.turns[e.parent]
+		if other == nil {
+			e.turn = make(chan struct{})
+			d.turns[e.parent] = e.turn
+		}
+		d.mu.Unlock()
+		if other == nil {
+			break
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return d.conn.EndError(ctx)
+		case <-d.conn.Closed():
+			return driver.ErrClosed
+		}
+	}
+	return nil
+}
+
+func (e *enqueueing) endTurn() {
+	if e.turn == nil {
+		return
+	}
+	e.d.mu.Lock()
+	delete(e.d.turns, e.parent)
+	e.d.mu.Unlock()
+	close(e.turn)
 }
 
 // created registers the ticket of a create that was answered.
@@ -235,7 +275,10 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 	g := driver.Grant{Token: t.hold.Token, Asked: asked}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.tickets[r.ID] != t {
+	switch {
+	case d.closed: // Close may have ended the session that a minimum hold needs
+		return driver.Grant{}, driver.ErrClosed
+	case d.tickets[r.ID] != t:
 		return driver.Grant{}, errRemoved
 	}
 	t.held = true

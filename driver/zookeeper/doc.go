@@ -40,6 +40,10 @@
 // A request that does not wait is queued by a transaction that fails if any ticket was
 // queued or has left since the queue was read. So a refused request is never queued.
 //
+// A waiter for a permit is woken by the waiter ahead, as soon as that one can be granted. If
+// several permits are returned while the process of that one is stopped, the waiter is granted
+// when its session has ended, at the latest.
+//
 // A ticket's ID is in the name of its node, so a ticket whose create was not answered is
 // found again. If a create arrives after it was given up, its node is searched for, and
 // removed, within a second or so.
@@ -148,8 +152,8 @@
 // at a time, so ten thousand locks that are acquired at once cost ten thousand reads
 // afterwards, and none later.
 //
-// The driver runs two goroutines, and others while it sends requests, has watches to set
-// or nodes to remove. The client has three.
+// The driver runs one goroutine (two on a user's connection), and others while it sends
+// requests, has watches to set or nodes to remove. The client has three.
 //
 // Package driver/internal/kvqueue, which the drivers of etcd and Consul use, says why
 // this one does not.
@@ -162,9 +166,9 @@
 // Parameters: prefix (locker), session (10s), dial_timeout (1s), password_file; for TLS
 // (zookeepers:// or tls=true) ca, cert and key (files in PEM), server_name and
 // insecure_skip_verify. Files are read when the URL is opened. Opening waits for no
-// server. [Open] takes a URL and options, such as [WithLogger]. Host names are resolved
-// again when a session loses its server, and when all servers were tried. The chroot and
-// the prefix are created. With a user the connection authenticates by digest, and all
-// nodes that it creates below are open to that user alone; otherwise to everybody, see
-// [WithACL]. Servers without a majority, which serve only readers, are not used.
+// server. [Open] takes a URL and options, such as [WithLogger]. Host names are resolved at
+// each attempt to connect. The chroot and the prefix are created. With a user the
+// connection authenticates by digest, and all nodes that it creates below are open to that
+// user alone; otherwise to everybody, see [WithACL]. Servers without a majority, which
+// serve only readers, are not used.
 package zookeeper

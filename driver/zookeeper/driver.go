@@ -33,13 +33,16 @@ type Driver struct {
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu        sync.Mutex
-	tickets   map[string]*ticket  // by ID
-	occupied  map[string]struct{} // parents that were not empty when last seen; a hint
-	orphans   map[string]orphan   // by ID
-	searching bool                // for orphans, by a background task
-	young     []*ticket           // to be watched after those of due
-	due       []*ticket           // to be watched
-	watching  bool                // … by a background task
+	closed    bool                     // no more grants
+	tickets   map[string]*ticket       // by ID
+	turns     map[string]chan struct{} // by parent, see takeTurn
+	occupied  map[string]struct{}      // parents that were not empty when last seen; a hint
+	orphans   map[string]orphan        // by ID
+	searching bool                     // for orphans, by a background task
+	young     []*ticket                // to be watched after those of due
+	due       []*ticket                // to be watched
+	watching  bool                     // … by a background task
+	dropped   bool                     // events may have been dropped, see changed
 }
 
 var (
@@ -110,8 +113,9 @@ func WithACL(acl ...zk.ACL) Option {
 	}
 }
 
-// WithEvents passes every event of the connection on to handle, from one goroutine,
-// after the driver has handled it. It must return soon.
+// WithEvents passes every event of the connection that [New] is given on to handle, from one
+// goroutine, after the driver has handled it. It must return soon. Open refuses it, because
+// nobody else uses the connection that Open makes.
 func WithEvents(handle func(zk.Event)) Option {
 	return func(o *options) error {
 		o.forward = handle
@@ -177,6 +181,7 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		options: o, conn: conn,
 		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
 		tickets:  make(map[string]*ticket),
+		turns:    make(map[string]chan struct{}),
 		occupied: make(map[string]struct{}),
 		orphans:  make(map[string]orphan),
 	}
@@ -208,6 +213,7 @@ func (d *Driver) Close() error {
 	keep := false
 	now := time.Now()
 	d.mu.Lock()
+	d.closed = true
 	for _, t := range d.tickets {
 		keep = keep || t.held && t.kept.After(now)
 	}

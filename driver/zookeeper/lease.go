@@ -53,7 +53,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 func (d *Driver) isWatched(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return t.watch.IsSet() && !t.watch.HasFired() && d.conn.Same(t.seen)
+	return t.watch.Holds() && d.conn.Same(t.seen)
 }
 
 // lookFor finds out whether the node of a ticket is there, and watches it unless it is
@@ -62,7 +62,7 @@ func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
 	d.mu.Lock()
 	watch := t.watch
 	d.mu.Unlock()
-	if !watch.IsSet() || watch.HasFired() {
+	if !watch.Holds() {
 		return d.watchTicket(ctx, t)
 	}
 	connection := d.conn.Number()

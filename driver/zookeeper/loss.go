@@ -24,11 +24,16 @@ var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.
 
 // watchLater makes the node of a ticket be watched soon, unless it is. With mu held.
 func (d *Driver) watchLater(t *ticket) {
-	if t.queued || t.watch.IsSet() {
+	if t.queued || t.watch.Holds() {
 		return
 	}
 	t.queued = true
 	d.young = append(d.young, t)
+	d.startWatching()
+}
+
+// startWatching starts the background task unless it runs. With mu held.
+func (d *Driver) startWatching() {
 	if !d.watching {
 		d.watching = d.conn.Go(d.watchTickets)
 	}
@@ -55,9 +60,17 @@ func (d *Driver) watchTickets(ctx context.Context) {
 func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.dropped {
+		d.dropped = false
+		for _, t := range d.tickets {
+			if t.watch.HasFired() {
+				d.due = append(d.due, t)
+			}
+		}
+	}
 	for _, t := range d.due {
 		t.queued = false
-		if d.tickets[t.hold.ID] == t && !t.watch.IsSet() {
+		if d.tickets[t.hold.ID] == t && !t.watch.Holds() {
 			batch = append(batch, t)
 		}
 	}
@@ -98,20 +111,26 @@ func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
 	return err
 }
 
-// changed handles the deletion of a node, or the change of its data.
+// changed handles the deletion of a node, or the change of its data. On a user's connection
+// the client drops the events of other nodes if more come at once than its channel has room
+// for. So the background task looks for watches that have fired, whose channels drop nothing.
 func (d *Driver) changed(ev zk.Event) {
 	e, ok := parseEntry(nodeOf(ev.Path))
 	if !ok {
 		return
 	}
 	d.mu.Lock()
+	if !d.conn.Own() {
+		d.dropped = true
+		d.startWatching()
+	}
 	t := d.tickets[e.id]
 	if t == nil || t.path != ev.Path {
 		d.mu.Unlock()
 		return
 	}
-	if ev.Type == zk.EventNodeDataChanged && t.watch.IsSet() {
-		t.watch = zkconn.Watch{}
+	if ev.Type == zk.EventNodeDataChanged {
+		t.watch = zkconn.Watch{} // it may be noted only after this: takeDue sees that it has fired
 		d.watchLater(t)
 	}
 	d.mu.Unlock()

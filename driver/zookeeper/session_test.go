@@ -249,6 +249,9 @@ func TestURLs(t *testing.T) {
 	if s := d.(*zookeeper.Driver).String(); s != "zookeeper 127.0.0.1:2181,[::1]:2182/a/b/p" {
 		t.Error(s)
 	}
+	if _, err := zookeeper.Open(t.Context(), "zookeeper://h", zookeeper.WithEvents(func(zk.Event) {})); err == nil {
+		t.Error("Open took WithEvents")
+	}
 	if _, err := zookeeper.New(nil, nil); err == nil {
 		t.Error("New took no connection")
 	}

@@ -123,7 +123,7 @@ func (d *Driver) readVersion(ctx context.Context, write bool) (string, error) {
 		case !write:
 			return "", nil
 		}
-		err = d.conn.Create(ctx, path, []byte(d.protocol.Own()), d.acl)
+		_, err = d.conn.Multi(ctx, &zk.CreateRequest{Path: path, Data: []byte(d.protocol.Own()), Acl: d.acl})
 		if errors.Is(err, zk.ErrNoNode) {
 			err = d.conn.CreatePath(ctx, d.base, d.acl)
 		}

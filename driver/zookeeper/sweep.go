@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockerproject/locker/internal/retry"
 )
 
@@ -14,7 +16,7 @@ import (
 // ticket has been queued meanwhile. If the server does not answer, a sweep removes it.
 func (d *Driver) removeEmpty(ctx context.Context, parent string) {
 	d.expectOthers(parent, false)
-	_ = d.conn.Delete(ctx, parent)
+	_, _ = d.conn.Multi(ctx, &zk.DeleteRequest{Path: parent, Version: -1})
 }
 
 // removeLater soon removes the nodes of names whose queues are empty: the server removes
@@ -86,7 +88,7 @@ func (d *Driver) sweepIsDue(ctx context.Context, now time.Time) (bool, error) {
 	if last, err := strconv.ParseInt(string(data), 10, 64); err == nil && now.Sub(time.UnixMilli(last)).Abs() < sweepEvery/2 {
 		return false, nil
 	}
-	err = d.conn.Set(ctx, d.base, strconv.AppendInt(nil, now.UnixMilli(), 10), st.Version)
+	_, err = d.conn.Multi(ctx, &zk.SetDataRequest{Path: d.base, Data: strconv.AppendInt(nil, now.UnixMilli(), 10), Version: st.Version})
 	return err == nil, err
 }
 

@@ -45,7 +45,7 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 		"a writer takes an empty queue": {
 			try: with(exclusive, "try-1"),
 			before: func(ctx context.Context, t *testing.T, d *Driver) {
-				if err := d.conn.Create(ctx, d.parent("x"), []byte{}, d.acl); err != nil {
+				if err := d.conn.CreatePath(ctx, d.parent("x"), d.acl); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -83,6 +83,9 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.forward != nil {
+		return nil, errors.New("WithEvents is for New")
+	}
 	c := zkconn.Options{
 		Base: o.base, Session: timeout, Servers: u.HostsWithPort(port), TLS: secure, Dial: dialTimeout, Logger: o.logger,
 	}

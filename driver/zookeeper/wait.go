@@ -15,7 +15,12 @@ import (
 
 // await waits for the grant of a ticket that is queued.
 func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began time.Time) (driver.Grant, error) {
-	w := newWaiter(d, t, r)
+	return newWaiter(d, t, r).run(ctx, began)
+}
+
+// run takes steps until the ticket is granted.
+func (w *waiter) run(ctx context.Context, began time.Time) (driver.Grant, error) {
+	d := w.d
 	for pause := newBackoff(); ; {
 		if err := w.lost(); err != nil {
 			return driver.Grant{}, err
@@ -52,6 +57,7 @@ type waiter struct {
 	parent, node string
 
 	joined              bool            // Request.Joined was called
+	marks               bool            // it only marks the node when the ticket can be granted, see observe
 	reconnected         <-chan struct{} // closed when the client has another connection
 	poll                retry.Backoff   // the intervals without a wake
 	ahead               string          // path of the node ahead that is watched; "" if the queue is
@@ -122,6 +128,10 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	if v.granted(i) {
 		// Even at the first reading: a later ticket may have seen this one wait, and
 		// be waiting for its mark.
+		if w.marks {
+			w.mark(ctx)
+			return g, nil, nil
+		}
 		if g, err = w.granted(ctx); err == nil && v.awaited(i) {
 			d.conn.Go(w.mark)
 		}
@@ -149,8 +159,25 @@ func (w *waiter) queued() {
 	w.gone = w.t.gone
 	w.d.mu.Unlock()
 	if w.r.Joined != nil {
-		w.r.Joined()
+		w.observe()
 	}
+}
+
+// observe calls Request.Joined, which may take long. If permits are returned meanwhile, others
+// wait for the mark of this ticket, see blocker. They do not wait for Joined.
+func (w *waiter) observe() {
+	if w.r.Limit > 0 {
+		marker := newWaiter(w.d, w.t, w.r)
+		marker.joined, marker.marks, marker.gone = true, true, w.gone
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		w.d.conn.Go(func(context.Context) {
+			if retry.Sleep(ctx, watchDelay, w.d.conn.Closed()) {
+				_, _ = marker.run(ctx, time.Now())
+			}
+		})
+	}
+	w.r.Joined()
 }
 
 // watch sets the one watch that the ticket needs.
@@ -230,7 +257,7 @@ func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
 func (w *waiter) mark(ctx context.Context) {
 	data := newRecord(w.r, w.t.sess.Lease())
 	for pause := newBackoff(); !w.t.sess.Over(); {
-		err := w.d.conn.Set(ctx, w.t.path, data, -1)
+		_, err := w.d.conn.Multi(ctx, &zk.SetDataRequest{Path: w.t.path, Data: data, Version: -1})
 		if err == nil || final(err) || !retry.Sleep(ctx, pause.Next(), nil) {
 			return
 		}

@@ -119,7 +119,7 @@ func TestMarkedMeanwhile(t *testing.T) {
 	if err != nil || set.HasFired() || w.ahead != paths[2] {
 		t.Fatalf("it watches %s, error %v, want %s", w.ahead, err, paths[2])
 	}
-	if err := d.conn.Set(ctx, paths[2], []byte("{}"), -1); err != nil {
+	if _, err := d.conn.Multi(ctx, &zk.SetDataRequest{Path: paths[2], Data: []byte("{}"), Version: -1}); err != nil {
 		t.Fatal(err)
 	}
 	<-set.C

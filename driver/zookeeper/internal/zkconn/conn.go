@@ -37,7 +37,6 @@ type Conn struct {
 	timeout reflect.Value // see timeoutField
 
 	events  <-chan zk.Event // of a user's connection
-	queue   *events         // of a connection that Open made
 	ended   func(*Session)
 	event   func(zk.Event)
 	login   login
@@ -81,7 +80,7 @@ func open(n *network, o Options) (*Conn, error) {
 		return nil, err
 	}
 	c := newConn(o)
-	c.network, c.queue = n, &events{more: make(chan struct{}, 1)}
+	c.network = n
 	conn, _, err := zk.Connect(o.Servers, o.Session,
 		zk.WithLogger(clientLogger{o.Logger}), zk.WithLogInfo(o.Logger != nil), zk.WithHostProvider(n.hosts), zk.WithDialer(n.dial),
 		zk.WithEventCallback(func(ev zk.Event) {
@@ -89,7 +88,9 @@ func open(n *network, o Options) (*Conn, error) {
 				n.hasSession()
 			}
 			c.observe(ev)
-			c.queue.add(ev)
+			if c.life.Err() == nil {
+				c.handle(ev)
+			}
 		}))
 	if err != nil {
 		return nil, err
@@ -116,17 +117,18 @@ func newConn(o Options) *Conn {
 	return c
 }
 
-// Start begins to handle the connection's events. It sets ended, which is called when a
-// session has ended, and event, which is called with each event after it was handled.
-// Start, Session, Close and the methods that send requests may call ended: their caller
-// must not hold a lock that ended takes.
+// Start begins to connect, or to handle the events of a user's connection. It sets ended,
+// which is called when a session has ended, and event, which is called with each event after
+// it was handled. Start, Session, Close and the methods that send requests may call ended:
+// their caller must not hold a lock that ended takes. On a connection that Open made, the
+// client waits for both, so they must not wait for it.
 func (c *Conn) Start(ended func(*Session), event func(zk.Event)) {
 	c.ended, c.event = ended, event
 	if c.Own() {
-		c.Go(c.handleAll)
-	} else {
-		c.Go(c.listen)
+		close(c.network.hosts.start)
+		return
 	}
+	c.Go(c.listen)
 	c.Session() // if there is one already, this notes its timeout
 }
 
@@ -182,48 +184,6 @@ func (c *Conn) disconnect(keep bool) {
 	case <-bound.C:
 	}
 	c.network.close() // the client then gives up, within a second
-}
-
-// events carries events from the client's goroutines, which must not wait, to handleAll.
-// It loses no event. The client's own channel loses events when it is full.
-type events struct {
-	more chan struct{}
-
-	mu    sync.Mutex
-	queue []zk.Event
-}
-
-func (e *events) add(ev zk.Event) {
-	e.mu.Lock()
-	e.queue = append(e.queue, ev)
-	e.mu.Unlock()
-	select {
-	case e.more <- struct{}{}:
-	default:
-	}
-}
-
-// take empties the queue.
-func (e *events) take() []zk.Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	queue := e.queue
-	e.queue = nil
-	return queue
-}
-
-// handleAll handles the events of a connection that Open made.
-func (c *Conn) handleAll(ctx context.Context) {
-	for {
-		select {
-		case <-c.queue.more:
-			for _, ev := range c.queue.take() {
-				c.handle(ev)
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // listen handles the events of a user's connection until it is closed.
@@ -324,7 +284,11 @@ func (c *Conn) ServerVersion(ctx context.Context) (string, error) {
 	if err := c.connected(ctx); err != nil {
 		return "", err
 	}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.zk.Server())
+	server := c.zk.Server()
+	if conn := c.network.present(); conn != nil {
+		server = conn.RemoteAddr().String() // a name may have several addresses
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", server)
 	if err != nil {
 		return "", err
 	}

@@ -2,9 +2,7 @@ package zkconn
 
 import (
 	"context"
-	"maps"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -13,44 +11,35 @@ import (
 // Times of the search for a server.
 const (
 	clientPause = time.Second            // of the client, when Next asks for a pause
-	lookupBound = 2 * time.Second        // for the addresses of all hosts
 	steadyAfter = 200 * time.Millisecond // a session that was connected for this long is reconnected without a pause
 )
 
-// hosts decides which server the client tries next (zk.HostProvider). It resolves the
-// names again at the beginning of each round, so that a server that has moved is found.
-// The client's own provider resolves them once.
+// hosts decides which server the client tries next (zk.HostProvider): one after the other, in
+// a random order. They are resolved when they are dialled, so that a server that has moved is
+// found. The client's own provider resolves them once.
 type hosts struct {
-	names  []string // host:port, as the URL has them
-	lookup func(ctx context.Context, host string) ([]string, error)
-	life   context.Context // of the connection
+	names []string        // host:port
+	life  context.Context // of the connection
+	start chan struct{}   // closed when the client may begin
 
 	mu        sync.Mutex
-	round     []string          // addresses that are still to be tried
-	last      string            // the address that was given out last
-	hostOf    map[string]string // by address: the host whose lookup returned it
-	count     int               // addresses of the last lookup
-	began     time.Time         // of the round
-	connected time.Time         // of the last session; zero if there was none since the round began
+	next      int       // index
+	left      int       // how many are still to be tried in this round
+	began     time.Time // of the round
+	connected time.Time // of the last session; zero if there was none since the last try
 }
 
 func newHosts(life context.Context, names []string) *hosts {
-	return &hosts{
-		names: names, count: len(names), life: life,
-		lookup: net.DefaultResolver.LookupHost,
-		hostOf: make(map[string]string),
-	}
+	names = slices.Clone(names)
+	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return &hosts{names: names, life: life, start: make(chan struct{}), left: len(names), began: time.Now()}
 }
 
 // Init implements zk.HostProvider.
 func (h *hosts) Init([]string) error { return nil }
 
 // Len implements zk.HostProvider.
-func (h *hosts) Len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.count
-}
+func (h *hosts) Len() int { return len(h.names) }
 
 // Connected implements zk.HostProvider.
 func (h *hosts) Connected() {
@@ -59,79 +48,33 @@ func (h *hosts) Connected() {
 	h.connected = time.Now()
 }
 
-// Next implements zk.HostProvider. After a short round without a session the
-// client pauses for a second, and fails the requests that wait to be sent. After
-// a round of a second or more there is no pause. The client calls Next from one
-// goroutine.
+// Next implements zk.HostProvider. After a short round without a session the client pauses
+// for a second, and fails the requests that wait to be sent. After a round of a second or
+// more there is no pause, nor after a session, which the other servers are tried for first.
 func (h *hosts) Next() (server string, pause bool) {
+	select {
+	case <-h.start:
+	case <-h.life.Done():
+	}
 	if h.life.Err() != nil {
 		return "", true // the client ends
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.last == "":
-		h.round = h.resolve()
-	case !h.connected.IsZero():
-		// The connection was lost: begin with the other servers.
-		pause = time.Since(h.connected) < steadyAfter
-		h.round = h.resolve()
-	case len(h.round) == 0:
-		pause = time.Since(h.began) < clientPause
-		h.round = h.resolve()
-	}
-	if pause {
-		h.began = h.began.Add(clientPause)
-	}
-	h.connected = time.Time{}
-	h.last, h.round = h.round[0], h.round[1:]
-	return h.last, pause
-}
-
-// resolve returns the addresses of all hosts in a random order, the one that
-// was tried last at the end. With mu held, but not during the lookup.
-func (h *hosts) resolve() []string {
-	h.mu.Unlock()
-	found, hostOf := h.lookUp()
-	h.mu.Lock()
-	maps.Copy(h.hostOf, hostOf)
-	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
-	if i := slices.Index(found, h.last); i >= 0 {
-		found = append(slices.Delete(found, i, i+1), h.last)
-	}
-	h.count, h.began = len(found), time.Now()
-	return found
-}
-
-// lookUp returns the addresses of all hosts, and the host of each. If the lookup of a
-// host fails, the client tries its name, so that the caller gets the lookup's error.
-func (h *hosts) lookUp() (found []string, hostOf map[string]string) {
-	ctx, cancel := context.WithTimeout(h.life, lookupBound)
-	defer cancel()
-	hostOf = make(map[string]string)
-	for _, name := range h.names {
-		host, port, err := net.SplitHostPort(name)
-		if err != nil {
-			host = name
+	lost := !h.connected.IsZero()
+	if lost || h.left == 0 {
+		since, least := h.began, clientPause
+		if lost {
+			since, least = h.connected, steadyAfter
 		}
-		addrs, err := h.lookup(ctx, host)
-		if err != nil || len(addrs) == 0 {
-			addrs = []string{host}
-		}
-		for _, addr := range addrs {
-			addr = net.JoinHostPort(addr, port)
-			if !slices.Contains(found, addr) {
-				found = append(found, addr)
-			}
-			hostOf[addr] = host
+		pause = time.Since(since) < least
+		h.left, h.began, h.connected = len(h.names), time.Now(), time.Time{}
+		if pause {
+			h.began = h.began.Add(clientPause)
 		}
 	}
-	return found, hostOf
-}
-
-// host returns the host whose lookup returned an address.
-func (h *hosts) host(addr string) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.hostOf[addr]
+	server = h.names[h.next]
+	h.next = (h.next + 1) % len(h.names)
+	h.left--
+	return server, pause
 }

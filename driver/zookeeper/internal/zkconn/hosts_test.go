@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -27,7 +28,7 @@ func TestServerMoves(t *testing.T) {
 	var moved atomic.Bool
 	o := Options{Base: "/", Session: 10 * time.Second, Servers: []string{"store.example:" + port}, Dial: time.Second}
 	n := newNetwork(o.Servers, nil, o.Dial, o.Session)
-	n.hosts.lookup = func(context.Context, string) ([]string, error) {
+	n.find = func(context.Context, string) ([]string, error) {
 		if moved.Load() {
 			return []string{"127.0.0.1"}, nil
 		}
@@ -103,33 +104,35 @@ func relay(t *testing.T, at, to string) (end func()) {
 	return end
 }
 
-// TestLookupHangs: a lookup of hosts, which takes seconds if the resolver does not
-// answer, makes no other caller wait.
-func TestLookupHangs(t *testing.T) {
-	t.Parallel()
-	life, end := context.WithCancel(t.Context())
-	h := newHosts(life, []string{"store.example:2181"})
-	asked, ended := make(chan struct{}), make(chan struct{})
-	h.lookup = func(ctx context.Context, _ string) ([]string, error) {
-		close(asked)
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	go func() {
-		h.Next()
-		close(ended)
-	}()
-	<-asked
-	answered := make(chan int, 1)
-	go func() { answered <- h.Len() }()
-	select {
-	case n := <-answered:
-		if n != 1 {
-			t.Errorf("%d hosts, want 1", n)
+// The client tries all servers before it pauses, and the others first when a session has lost
+// its server.
+func TestOrderOfHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHosts(t.Context(), []string{"a:1", "b:1", "c:1"})
+		close(h.start)
+		var order []string
+		next := func(paused bool) {
+			t.Helper()
+			server, pause := h.Next()
+			if pause != paused {
+				t.Errorf("try %d: pause %v, want %v", len(order), pause, paused)
+			}
+			if n := len(order); n >= 3 && order[n-3] != server {
+				t.Errorf("%s is tried after %v", server, order)
+			}
+			order = append(order, server)
 		}
-	case <-time.After(lookupBound / 2):
-		t.Error("Len waits for a lookup")
-	}
-	end()
-	<-ended
+		for round := range 2 {
+			for i := range 3 {
+				next(round > 0 && i == 0)
+			}
+		}
+		time.Sleep(2 * clientPause)
+		next(false) // the round was long
+		h.Connected()
+		next(true) // the server takes sessions, and drops them at once
+		h.Connected()
+		time.Sleep(steadyAfter)
+		next(false)
+	})
 }

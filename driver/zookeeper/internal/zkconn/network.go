@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,22 +19,29 @@ type network struct {
 	tls   *tls.Config   // nil: without TLS
 	first time.Duration // bound for a connection to be made
 	most  time.Duration
+	find  func(ctx context.Context, host string) ([]string, error) // its addresses
 	life  context.Context
 	end   context.CancelFunc // no more connections
 
-	mu     sync.Mutex
-	conn   net.Conn
-	answer time.Duration // bound for the first answer of a server: longer each time, up to most, since all may be slow
-	failed error         // why there is no session; nil if there is one, or nothing was tried yet
+	last string // the address that was tried last; only the client's goroutine uses it
+
+	mu      sync.Mutex
+	conn    net.Conn
+	several bool          // there are several addresses
+	answer  time.Duration // bound for the first answer of a server: longer each time, up to most, since all may be slow
+	failed  error         // why there is no session; nil if there is one, or nothing was tried yet
 }
 
-// answerFirst is the first bound for the first answer of a server.
-const answerFirst = time.Second
+const (
+	answerFirst = time.Second     // the first bound for the first answer of a server
+	lookupBound = 2 * time.Second // for the addresses of a host
+)
 
 func newNetwork(names []string, config *tls.Config, first, session time.Duration) *network {
 	life, end := context.WithCancel(context.Background())
 	return &network{
-		hosts: newHosts(life, names), tls: config, first: first, life: life, end: end,
+		hosts: newHosts(life, names), several: len(names) > 1, find: net.DefaultResolver.LookupHost,
+		tls: config, first: first, life: life, end: end,
 		answer: answerFirst, most: max(session*2/3, answerFirst), // a server that is slower loses its clients anyway
 	}
 }
@@ -57,10 +66,11 @@ func (n *network) dial(network, address string, _ time.Duration) (net.Conn, erro
 // open makes a connection. It returns the bound for the server's first answer. A TLS
 // handshake, which takes two answers, may take twice that.
 func (n *network) open(network, address string) (conn net.Conn, bound time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(n.life, n.first)
-	defer cancel()
-	conn, err = new(net.Dialer).DialContext(ctx, network, address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
+		return nil, 0, err
+	}
+	if conn, err = n.connect(network, host, port); err != nil {
 		return nil, 0, err
 	}
 	bound = n.nextBound()
@@ -69,9 +79,9 @@ func (n *network) open(network, address string) (conn net.Conn, bound time.Durat
 	}
 	config := n.tls.Clone()
 	if config.ServerName == "" {
-		config.ServerName = n.hosts.host(address)
+		config.ServerName = host
 	}
-	ctx, cancel = context.WithTimeout(n.life, 2*bound)
+	ctx, cancel := context.WithTimeout(n.life, 2*bound)
 	defer cancel()
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
@@ -79,6 +89,41 @@ func (n *network) open(network, address string) (conn net.Conn, bound time.Durat
 		return nil, 0, fmt.Errorf("TLS with %s: %w", address, err)
 	}
 	return secure, bound, nil
+}
+
+// connect makes a connection to one of the addresses of a host. It tries them in a random
+// order, and the one that was tried last at the end: the server behind it may hang.
+func (n *network) connect(network, host, port string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(n.life, lookupBound)
+	defer cancel()
+	addrs, err := n.find(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	rand.Shuffle(len(addrs), func(i, j int) { addrs[i], addrs[j] = addrs[j], addrs[i] })
+	if i := slices.Index(addrs, n.last); i >= 0 {
+		addrs = append(slices.Delete(addrs, i, i+1), n.last)
+	}
+	n.mu.Lock()
+	n.several = n.several || len(addrs) > 1
+	n.mu.Unlock()
+	err = fmt.Errorf("%s has no address", host)
+	dialer := net.Dialer{Timeout: n.first}
+	for _, addr := range addrs {
+		n.last = addr
+		var conn net.Conn
+		if conn, err = dialer.DialContext(n.life, network, net.JoinHostPort(addr, port)); err == nil {
+			return conn, nil
+		}
+	}
+	return nil, err
+}
+
+// hasSeveral reports whether there may be another server than the present one.
+func (n *network) hasSeveral() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.several
 }
 
 // nextBound returns the bound for the first answer on a connection. It is longer each time.

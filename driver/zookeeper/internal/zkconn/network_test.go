@@ -2,6 +2,7 @@ package zkconn
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -25,4 +26,39 @@ func TestSlowServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	present(ctx, t, c)
+}
+
+// TestOtherAddressFirst: of two servers behind one name, each try is for the other one.
+func TestOtherAddressFirst(t *testing.T) {
+	t.Parallel()
+	first, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	_, port, _ := net.SplitHostPort(first.Addr().String())
+	second, err := net.Listen("tcp", "127.0.0.2:"+port)
+	if err != nil {
+		t.Skipf("no second address on this machine: %v", err)
+	}
+	defer second.Close()
+	n := newNetwork([]string{"store.example:" + port}, nil, time.Second, 10*time.Second)
+	defer n.close()
+	n.find = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1", "127.0.0.2"}, nil }
+	last := ""
+	for range 10 {
+		conn, err := n.connect("tcp", "store.example", port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		if addr := conn.RemoteAddr().String(); addr == last {
+			t.Fatalf("%s is tried twice in a row", addr)
+		} else {
+			last = addr
+		}
+	}
+	if !n.hasSeveral() {
+		t.Error("a name with two addresses is taken for one server")
+	}
 }

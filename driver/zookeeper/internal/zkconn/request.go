@@ -55,17 +55,6 @@ func (c *Conn) send(ctx context.Context, request func(*answer) error) (answer, e
 	}
 }
 
-// write is do for a request that a majority must confirm. Its success shows that the
-// session is alive.
-func (c *Conn) write(ctx context.Context, request func(*answer) error) (answer, error) {
-	sent, s := time.Now(), c.Session()
-	a, err := c.do(ctx, request)
-	if err == nil && s != nil && c.Session() == s {
-		s.confirm(sent)
-	}
-	return a, err
-}
-
 // Get returns the data of a node.
 func (c *Conn) Get(ctx context.Context, path string) ([]byte, *zk.Stat, error) {
 	a, err := c.do(ctx, func(a *answer) (err error) { a.data, a.stat, err = c.zk.Get(path); return err })
@@ -90,12 +79,6 @@ func (c *Conn) Children(ctx context.Context, path string) ([]string, *zk.Stat, e
 	return a.nodes, a.stat, err
 }
 
-// Create creates a persistent node.
-func (c *Conn) Create(ctx context.Context, path string, data []byte, acl []zk.ACL) error {
-	_, err := c.write(ctx, func(*answer) error { _, err := c.zk.Create(path, data, 0, acl); return err })
-	return err
-}
-
 // CreatePath creates a persistent node and the missing nodes above it.
 func (c *Conn) CreatePath(ctx context.Context, path string, acl []zk.ACL) error {
 	for i := 1; i <= len(path); i++ {
@@ -109,28 +92,22 @@ func (c *Conn) CreatePath(ctx context.Context, path string, acl []zk.ACL) error 
 		if st != nil {
 			continue
 		}
-		if err := c.Create(ctx, path[:i], []byte{}, acl); err != nil && !errors.Is(err, zk.ErrNodeExists) {
+		_, err = c.Multi(ctx, &zk.CreateRequest{Path: path[:i], Data: []byte{}, Acl: acl})
+		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
 			return fmt.Errorf("create %s: %w", path[:i], err)
 		}
 	}
 	return nil
 }
 
-// Set writes the data of a node if it has that version; -1 means any.
-func (c *Conn) Set(ctx context.Context, path string, data []byte, version int32) error {
-	_, err := c.write(ctx, func(*answer) error { _, err := c.zk.Set(path, data, version); return err })
-	return err
-}
-
-// Delete deletes a node.
-func (c *Conn) Delete(ctx context.Context, path string) error {
-	_, err := c.write(ctx, func(*answer) error { return c.zk.Delete(path, -1) })
-	return err
-}
-
-// Multi does all of the operations, or none.
+// Multi does all of the operations, or none. A majority must confirm it, so its success
+// shows that the session is alive.
 func (c *Conn) Multi(ctx context.Context, ops ...any) ([]zk.MultiResponse, error) {
-	a, err := c.write(ctx, func(a *answer) (err error) { a.results, err = c.zk.Multi(ops...); return err })
+	sent, s := time.Now(), c.Session()
+	a, err := c.do(ctx, func(a *answer) (err error) { a.results, err = c.zk.Multi(ops...); return err })
+	if err == nil && s != nil && c.Session() == s {
+		s.confirm(sent)
+	}
 	return a.results, err
 }
 
@@ -200,7 +177,7 @@ func WasSent(err error) bool { return !errors.As(err, new(unsent)) }
 func Answered(err error) bool {
 	for _, answer := range []error{
 		zk.ErrNoNode, zk.ErrNodeExists, zk.ErrNotEmpty, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrAuthFailed,
-		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidACL, zk.ErrInvalidFlags, zk.ErrInvalidPath, zk.ErrBadArguments,
+		zk.ErrNoChildrenForEphemerals, zk.ErrInvalidACL, zk.ErrInvalidFlags, zk.ErrInvalidPath, zk.ErrBadArguments, errRefused,
 	} {
 		if errors.Is(err, answer) {
 			return true
@@ -259,5 +236,29 @@ func (c *Conn) explain(err error) error {
 	case errors.Is(err, zk.ErrSessionMoved), errors.Is(err, zk.ErrSessionExpired):
 		return driver.Unavailable(err)
 	}
-	return err
+	return refused(err)
+}
+
+// errRefused says that a server has refused a request for a reason that the client does not
+// know.
+var errRefused = errors.New("the server has refused the request")
+
+// Codes of org.apache.zookeeper.KeeperException.Code. Those below codeAPI are refusals, but
+// for codeThrottled, after which the request may be repeated.
+const (
+	codeAPI       = -100
+	codeQuota     = -125
+	codeThrottled = -127
+)
+
+// refused marks a refusal whose code the client has only as text.
+func refused(err error) error {
+	code := 0
+	if _, scan := fmt.Sscanf(err.Error(), "unknown error: %d", &code); scan != nil || code >= codeAPI || code == codeThrottled {
+		return err
+	}
+	if code == codeQuota {
+		err = errors.New("the quota of the path is used up")
+	}
+	return fmt.Errorf("%w: %w", errRefused, err)
 }

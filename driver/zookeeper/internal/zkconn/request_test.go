@@ -27,8 +27,8 @@ func TestOnlyWritesConfirm(t *testing.T) {
 		"Sync":          func() error { return c.Sync(ctx) },
 		"Watch":         func() error { _, err := c.Watch(ctx, "/"); return err },
 		"WatchChildren": func() error { _, err := c.WatchChildren(ctx, "/", State{}); return err },
-		"refused Delete": func() error {
-			if err := c.Delete(ctx, path); !errors.Is(err, zk.ErrNoNode) {
+		"refused Multi": func() error {
+			if _, err := c.Multi(ctx, &zk.DeleteRequest{Path: path, Version: -1}); !errors.Is(err, zk.ErrNoNode) {
 				return errors.Join(errors.New("it was not refused"), err)
 			}
 			return nil
@@ -41,15 +41,13 @@ func TestOnlyWritesConfirm(t *testing.T) {
 			t.Fatalf("%s has confirmed the session", what)
 		}
 	}
-	acl := zk.WorldACL(zk.PermAll)
 	for _, write := range []struct {
 		what string
 		do   func() error
 	}{
-		{"Create", func() error { return c.Create(ctx, path, nil, acl) }},
-		{"Set", func() error { return c.Set(ctx, path, nil, -1) }},
-		{"Multi", func() error { return c.Confirm(ctx) }},
-		{"Delete", func() error { return c.Delete(ctx, path) }},
+		{"CreatePath", func() error { return c.CreatePath(ctx, path, zk.WorldACL(zk.PermAll)) }},
+		{"Confirm", func() error { return c.Confirm(ctx) }},
+		{"Multi", func() error { _, err := c.Multi(ctx, &zk.DeleteRequest{Path: path, Version: -1}); return err }},
 	} {
 		before := time.Now()
 		if err := write.do(); err != nil {
@@ -101,7 +99,7 @@ func TestWatches(t *testing.T) {
 	if w, err := c.WatchChildren(ctx, path, State{}); err != nil || !w.HasFired() {
 		t.Errorf("a watch on children that are not as they were seen: %v, %v", w, err)
 	}
-	if err := c.Delete(ctx, path+"/a"); err != nil {
+	if _, err := c.Multi(ctx, &zk.DeleteRequest{Path: path + "/a", Version: -1}); err != nil {
 		t.Fatal(err)
 	}
 	<-all.C
@@ -116,7 +114,7 @@ func TestWatches(t *testing.T) {
 		t.Error("a watch of another connection is used again")
 	}
 	_, other, _, _ := adopted(t, 10*time.Second, false)
-	if err := other.Delete(ctx, path); err != nil {
+	if _, err := other.Multi(ctx, &zk.DeleteRequest{Path: path, Version: -1}); err != nil {
 		t.Fatal(err)
 	}
 	<-first.C // the client has set it again

@@ -168,7 +168,7 @@ func (c *Conn) ConfirmOrReconnect(ctx context.Context) error {
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return nil
-	case err == nil || ctx.Err() == nil || s == nil || conn == nil || c.network.hosts.Len() < 2:
+	case err == nil || ctx.Err() == nil || s == nil || conn == nil || !c.network.hasSeveral():
 		return err
 	}
 	if time.Since(sent) > s.Lease()/8 && s.confirmedAt().Before(sent) {

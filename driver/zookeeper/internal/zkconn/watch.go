@@ -28,9 +28,6 @@ func DataOf(st *zk.Stat) State { return State{st.Mzxid, st.Version} }
 // ChildrenOf returns the state of a node's children.
 func ChildrenOf(st *zk.Stat) State { return State{st.Pzxid, st.Cversion} }
 
-// IsSet reports whether this is not the zero Watch.
-func (w Watch) IsSet() bool { return w.C != nil }
-
 // HasFired reports whether the watch has fired.
 func (w Watch) HasFired() bool {
 	select {
@@ -41,6 +38,9 @@ func (w Watch) HasFired() bool {
 	}
 }
 
+// Holds reports whether the watch is set, and has not fired.
+func (w Watch) Holds() bool { return w.C != nil && !w.HasFired() }
+
 // Fired is a watch that has fired.
 var Fired = func() Watch {
 	ch := make(chan zk.Event)
@@ -50,7 +50,7 @@ var Fired = func() Watch {
 
 // Shows reports whether a watch shows that nothing has happened yet: it has not fired,
 // and was set on the present connection. See Conn.observe.
-func (c *Conn) Shows(w Watch) bool { return w.IsSet() && !w.HasFired() && c.Same(w.connection) }
+func (c *Conn) Shows(w Watch) bool { return w.Holds() && c.Same(w.connection) }
 
 // watches are the watches that WatchNode and WatchChildren have set. The client cannot
 // remove a watch. So a waiter that gives up leaves its watch, and the next one that waits
