@@ -37,7 +37,9 @@ func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error)
 	return slices.Repeat([]Due{{In: time.Hour}}, len(names)), nil
 }
 
-func (*fakeStore) Mine(context.Context, int64, bool) (Mine, error) { return Mine{Sent: time.Now()}, nil }
+func (*fakeStore) Mine(context.Context, int64, bool) (Mine, error) {
+	return Mine{Sent: time.Now()}, nil
+}
 
 func (*fakeStore) Break(context.Context, int64, string, uint64) (r Removal, err error) { return r, err }
 
