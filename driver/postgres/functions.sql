@@ -313,18 +313,22 @@ BEGIN
 		answer := '';
 		IF p_ttls[i] < 0 THEN
 			-- A row that is locked, for a guard or by a renewal, is left out.
-			DELETE FROM {tickets} WHERE name = p_names[i] AND slot = 0 AND id = (
-				SELECT id FROM {tickets} WHERE name = p_names[i] AND slot = 0 AND id = p_ids[i] AND NOT queued FOR UPDATE SKIP LOCKED)
+			DELETE FROM {tickets} WHERE ctid = (SELECT ctid FROM {tickets}
+				WHERE name = p_names[i] AND slot = 0 AND id = p_ids[i] AND NOT queued FOR UPDATE SKIP LOCKED)
 				RETURNING CASE WHEN expires_at > clock_timestamp() THEN 'r' ELSE 'l' END INTO answer;
 		ELSIF pg_try_advisory_xact_lock({key}(p_names[i])) THEN
 			time := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
 			IF time > p_untils[i] THEN
 				answer := 't ' || time;
-			ELSIF NOT EXISTS (SELECT FROM {tickets} WHERE name = p_names[i]) THEN
+			ELSE
 				num := {next_token}();
-				INSERT INTO {tickets} VALUES (p_names[i], 0, num, p_ids[i], p_process, false, true, false, false, {any}, p_ttls[i],
-					clock_timestamp(), clock_timestamp() + p_ttls[i] * interval '1 microsecond', p_owners[i], p_notes[i]);
-				answer := 'g ' || num;
+				INSERT INTO {tickets}
+					SELECT p_names[i], 0, num, p_ids[i], p_process, false, true, false, false, {any}, p_ttls[i],
+						clock_timestamp(), clock_timestamp() + p_ttls[i] * interval '1 microsecond', p_owners[i], p_notes[i]
+					WHERE NOT EXISTS (SELECT FROM {tickets} WHERE name = p_names[i]);
+				IF FOUND THEN
+					answer := 'g ' || num;
+				END IF;
 			END IF;
 		END IF;
 		RETURN NEXT coalesce(answer, '');
