@@ -74,8 +74,8 @@ func cycles(t *testing.T, d driver.Driver, n, times int) {
 	group.Wait()
 }
 
-// Transactions of others hold the lock of a name, rows of tickets, a ticket that guards one of them, and a name by AcquireTx,
-// all of which this process wants meanwhile. No other name waits for that.
+// Transactions of others hold the lock of a name, rows of tickets, and a name by AcquireTx. This process wants all of
+// them meanwhile. No other name waits for that.
 func TestBatchesWaitForNobody(t *testing.T) {
 	t.Parallel()
 	prefix := unique()
@@ -88,7 +88,7 @@ func TestBatchesWaitForNobody(t *testing.T) {
 		return r.Hold(g.Token)
 	}
 	var holds []driver.Hold
-	for i := range 16 {
+	for i := range 4 {
 		holds = append(holds, acquire(fmt.Sprint("row", i)))
 	}
 	tx := begin(t, p)
@@ -108,10 +108,10 @@ func TestBatchesWaitForNobody(t *testing.T) {
 			}
 		})
 	}
-	for range 4 {
+	for range 2 {
 		others.Go(func() {
 			for ctx.Err() == nil {
-				short, cancel := context.WithTimeout(ctx, time.Duration(1+rand.N(20))*time.Millisecond)
+				short, cancel := context.WithTimeout(ctx, 100*time.Millisecond+rand.N(100*time.Millisecond))
 				_, _ = d.Acquire(short, driver.Request{Name: "held", ID: unique(), TTL: time.Second})
 				cancel()
 			}
@@ -120,11 +120,11 @@ func TestBatchesWaitForNobody(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		cycles(t, d, 16, 100)
+		cycles(t, d, 16, 20)
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("other names wait for the transaction")
 	}
 	cancel()
@@ -152,7 +152,7 @@ func TestBatchesOfTwoProcesses(t *testing.T) {
 					i = names - 1 - i
 				}
 				group.Go(func() {
-					for range 100 {
+					for range 50 {
 						r := driver.Request{Name: fmt.Sprint("both", i), ID: unique(), TTL: time.Minute, Wait: true, Renewed: true}
 						g, err := d.Acquire(t.Context(), r)
 						if err != nil {
