@@ -298,6 +298,43 @@ BEGIN
 	RETURN CASE WHEN more THEN answer || (SELECT mine FROM {walk}(p_name, 0, p_process, false)) WHEN more IS NULL THEN 'l' ELSE answer END;
 END $locker$;
 
+-- Takes exclusive tickets, and removes those whose p_ttls is negative, of different names. The answers are those of acquire and
+-- release, without grants. It waits for no lock, so that no name waits for another, nor a batch for a batch: it takes
+-- a ticket if there is no other one, and removes one that nobody waits for. Else the answer is empty, and nothing was done.
+CREATE OR REPLACE FUNCTION {batch}(p_process bigint, p_names bytea[], p_ids text[], p_ttls bigint[], p_owners bytea[],
+	p_notes bytea[], p_untils bigint[])
+RETURNS SETOF text LANGUAGE plpgsql AS $locker$
+DECLARE
+	num    bigint;
+	time   bigint;
+	answer text;
+BEGIN
+	FOR i IN 1 .. coalesce(array_length(p_names, 1), 0) LOOP
+		answer := '';
+		IF p_ttls[i] < 0 THEN
+			-- A row that is locked, for a guard or by a renewal, is left out.
+			DELETE FROM {tickets} WHERE ctid = (SELECT ctid FROM {tickets}
+				WHERE name = p_names[i] AND slot = 0 AND id = p_ids[i] AND NOT queued FOR UPDATE SKIP LOCKED)
+				RETURNING CASE WHEN expires_at > clock_timestamp() THEN 'r' ELSE 'l' END INTO answer;
+		ELSIF pg_try_advisory_xact_lock({key}(p_names[i])) THEN
+			time := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+			IF time > p_untils[i] THEN
+				answer := 't ' || time;
+			ELSE
+				num := {next_token}();
+				INSERT INTO {tickets}
+					SELECT p_names[i], 0, num, p_ids[i], p_process, false, true, false, false, {any}, p_ttls[i],
+						clock_timestamp(), clock_timestamp() + p_ttls[i] * interval '1 microsecond', p_owners[i], p_notes[i]
+					WHERE NOT EXISTS (SELECT FROM {tickets} WHERE name = p_names[i]);
+				IF FOUND THEN
+					answer := 'g ' || num;
+				END IF;
+			END IF;
+		END IF;
+		RETURN NEXT coalesce(answer, '');
+	END LOOP;
+END $locker$;
+
 -- Removes a held ticket, with the lock of the name; NULL if it is not there. A guard locks the row FOR KEY SHARE,
 -- which forbids its deletion but no update. Then the lease is ended, and reap removes the row later, so that nobody
 -- has to wait for the end of that transaction. The answer is false, and the process of the first waiter is notified to

@@ -22,7 +22,7 @@ type task struct {
 
 const (
 	taskIdle     = 10 * time.Second // how long it runs after the last wait
-	compareEvery = 10               // heartbeats between two comparisons of all tickets
+	compareEvery = 10               // heartbeats between two comparisons of all tickets, while losses are noticed
 	stagger      = 150 * time.Millisecond
 	firstPoll    = 100 * time.Millisecond // by then notices arrive
 	shortestPoll = 2 * time.Millisecond
@@ -161,7 +161,7 @@ func (t *task) heartbeat() {
 	if t.settle(ctx, granted, process, false) {
 		signal(b.reconnect) // there was no notice: the listener may be broken
 	}
-	if t.heartbeats++; t.heartbeats%compareEvery == 0 {
+	if t.heartbeats++; t.heartbeats%compareEvery == 0 || b.polled() { // a poll finds grants, and no losses
 		t.compare(true)
 	}
 }

@@ -26,7 +26,8 @@ type Options struct {
 type Engine struct {
 	opts       Options
 	store      Store
-	clock      clock // of the database
+	batches    *batches // nil: the store executes none
+	clock      clock    // of the database
 	book       book
 	notifyLoss func(driver.Hold, error)
 
@@ -60,6 +61,9 @@ func New(o Options) *Engine {
 		o.ListenFor = listenFor
 	}
 	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness)}
+	if b, ok := o.Store.(Batcher); ok {
+		e.batches = &batches{store: b, current: e.book.current, names: make(map[string]struct{})}
+	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	return e
 }

@@ -37,7 +37,9 @@ func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error)
 	return slices.Repeat([]Due{{In: time.Hour}}, len(names)), nil
 }
 
-func (*fakeStore) Mine(context.Context, int64, bool) (m Mine, err error) { return m, err }
+func (*fakeStore) Mine(context.Context, int64, bool) (Mine, error) {
+	return Mine{Sent: time.Now()}, nil
+}
 
 func (*fakeStore) Break(context.Context, int64, string, uint64) (r Removal, err error) { return r, err }
 
@@ -144,6 +146,34 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 			}
 		default:
 			t.Error("the wait goes on")
+		}
+	})
+}
+
+// A waiter whose ticket was removed by somebody else learns of it soon, although no notices arrive.
+func TestLearnsOfALossWithoutNotices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := int64(0)
+		s := &fakeStore{
+			take: func(until int64) (Answer, error) {
+				if until == 0 {
+					return Answer{Sent: time.Now(), Result: Late, Now: storeTime}, nil
+				}
+				return Answer{Sent: time.Now(), Result: Queued, Due: time.Hour}, nil
+			},
+			heartbeat: func(int64) Heartbeat {
+				n++
+				return Heartbeat{Number: n, Mine: Mine{Sent: time.Now()}}
+			},
+		}
+		e := New(Options{Store: s, Liveness: 4 * time.Second})
+		defer e.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		_, err := e.Acquire(ctx, driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true})
+		if took := time.Since(begun); !errors.Is(err, driver.ErrLost) || took > 2*e.heartbeatEvery() {
+			t.Errorf("after %v: %v", took, err)
 		}
 	})
 }

@@ -55,7 +55,7 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 		return driver.ErrClosed
 	}
 	arriving := e.book.mayArrive(h.ID) // before this request is sent: what takes the ticket before it is executed does no harm
-	err := e.remove(ctx, h.ID, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })
+	err := e.remove(ctx, h.ID, func() (Removal, error) { return e.removeOnce(ctx, h) })
 	if arriving {
 		return notYet(err)
 	}
