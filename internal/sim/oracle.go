@@ -266,4 +266,7 @@ func (o *oracle) breaks(name string, token uint64) {
 		o.broken[name] = make(map[uint64]bool)
 	}
 	o.broken[name][token] = true
+	if o.w.unheard {
+		o.untold[name] = time.Now()
+	}
 }

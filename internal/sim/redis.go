@@ -39,6 +39,7 @@ type node struct {
 	data   keyspace
 	known  map[string]bool // scripts, by hash
 	past   []redisPast     // before the last writes
+	lostAt time.Time       // when it has last lost something, perhaps
 	acked  time.Time       // the replica has all that was written until then
 	term   int             // counts failovers
 	linked int             // connections to primaries before that term hear nothing of the new one
@@ -105,6 +106,9 @@ func (n *node) restart() (loses bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before := n.held()
+	if n.keeps != "all" {
+		n.lostAt = time.Now()
+	}
 	switch n.keeps {
 	case "all but a second":
 		n.data = n.before(time.Now().Add(-n.rnd.upTo(time.Second)))
@@ -122,6 +126,7 @@ func (n *node) failover() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before := n.held()
+	n.lostAt = time.Now()
 	lag := pick(n.rnd, 0, n.rnd.upTo(50*time.Millisecond), n.rnd.upTo(time.Second))
 	n.data = n.before(latest(n.acked, time.Now().Add(-lag)))
 	n.past = nil
@@ -267,9 +272,13 @@ func (n *node) client(process string) (*redis.Client, *path) {
 	}), p
 }
 
+// redisDriver is deeper in ownedRedis than what checks its answers.
+type redisDriver struct{ *lockerredis.Driver }
+
 // ownedRedis closes its client, as a driver does that is opened by URL.
 type ownedRedis struct {
-	*lockerredis.Driver
+	*contract
+	redisDriver
 	client *redis.Client
 }
 
@@ -287,12 +296,16 @@ func openRedis(s *server, process string) (driver.Driver, *path, error) {
 		opts = append(opts, lockerredis.WithReplicas(1, time.Second))
 	}
 	d, err := lockerredis.New(client, opts...)
-	return ownedRedis{d, client}, p, err
+	return ownedRedis{&contract{s.w, n, d, process}, redisDriver{d}, client}, p, err
 }
+
+// redlockDriver is redisDriver for the nodes of Redlock.
+type redlockDriver struct{ *redlock.Driver }
 
 // ownedRedlock is ownedRedis for the nodes of Redlock.
 type ownedRedlock struct {
-	*redlock.Driver
+	*contract
+	redlockDriver
 	clients []redis.UniversalClient
 }
 
@@ -314,5 +327,5 @@ func openRedlock(servers []*server, process string) (driver.Driver, []*path, err
 		clients, paths = append(clients, c), append(paths, p)
 	}
 	d, err := redlock.New(clients)
-	return ownedRedlock{d, clients}, paths, err
+	return ownedRedlock{&contract{servers[0].w, servers[0].model.(*node), d, process}, redlockDriver{d}, clients}, paths, err
 }

@@ -182,6 +182,7 @@ func (r *runner) build() {
 			d := newDatabase(s)
 			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, 500*time.Millisecond)
 			w.liveness = 4 * time.Second // of the driver, unless it is told another one
+			w.unheard = newStream(w.seed, "listen").one(2)
 			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
 		case "redis":
 			n := newNode(s)
