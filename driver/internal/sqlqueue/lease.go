@@ -76,7 +76,6 @@ func (e *Engine) remove(ctx context.Context, id string, f func() (Removal, error
 	e.deliver(r.Grants)
 	e.book.forget(id) // not sooner: an unknown ticket is an orphan
 	if err != nil {
-		e.book.mayHaveMissed() // the answer may have contained grants
 		return err
 	}
 	if !r.Found {
