@@ -253,6 +253,9 @@ func (o *oracle) comeBack() {
 				if k, ok := s.model.(finder); ok && h.released && k.has(name, h.token) {
 					o.w.fail("%s has a ticket that was released: %v", s.name, h)
 				}
+				if n, ok := s.model.(*node); ok && h.released && !h.p.isClosing() && !h.p.isDead() && n.keepsOne(name, h.token) {
+					o.w.fail("%s still has a ticket that was released, and its process is there to remove it: %v", s.name, h)
+				}
 			}
 		}
 	}

@@ -40,6 +40,7 @@ type node struct {
 	known  map[string]bool // scripts, by hash
 	past   []redisPast     // before the last writes
 	lostAt time.Time       // when it has last lost something, perhaps
+	ledger ledger          // of Redlock
 	acked  time.Time       // the replica has all that was written until then
 	term   int             // counts failovers
 	linked int             // connections to primaries before that term hear nothing of the new one
@@ -57,6 +58,7 @@ type redisExcuses struct {
 	mu      sync.Mutex
 	forgot  map[redisTicket]bool
 	revived map[redisTicket]bool
+	dropped map[string]bool // names of which a waiting ticket is on no majority of the nodes any more
 }
 
 // redisTicket is a ticket as the servers show it.
@@ -69,8 +71,8 @@ func init() { lockerredis.LogTo(slog.New(slog.DiscardHandler)) } // connections 
 
 func newNode(s *server) *node {
 	n := &node{
-		s: s, rnd: newStream(s.w.seed, s.name), mu: new(sync.Mutex), data: make(keyspace), known: make(map[string]bool),
-		excuse: &redisExcuses{forgot: make(map[redisTicket]bool), revived: make(map[redisTicket]bool)},
+		s: s, rnd: newStream(s.w.seed, s.name), mu: new(sync.Mutex), data: make(keyspace), ledger: newLedger(0), known: make(map[string]bool),
+		excuse: &redisExcuses{forgot: make(map[redisTicket]bool), revived: make(map[redisTicket]bool), dropped: make(map[string]bool)},
 	}
 	n.keeps = pick(n.rnd, "all", "all but a second", "nothing")
 	n.waits = n.rnd.one(4)
@@ -105,9 +107,12 @@ func (n *node) time() int64 {
 func (n *node) restart() (loses bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := n.held()
+	before, waiting := n.held(), n.waiters()
 	if n.keeps != "all" {
-		n.lostAt = time.Now()
+		n.lostAt, n.ledger = time.Now(), newLedger(0)
+	}
+	if n.keeps == "nothing" {
+		n.ledger.since = n.time()
 	}
 	switch n.keeps {
 	case "all but a second":
@@ -118,6 +123,7 @@ func (n *node) restart() (loses bool) {
 	n.past, n.links = nil, nil
 	clear(n.known)
 	n.forget(before, true)
+	n.drop(waiting)
 	return n.keeps != "all" && n.group == nil
 }
 

@@ -386,11 +386,17 @@ func (r *runner) each(process string, f func(*path)) {
 	}
 }
 
+// nodesAsked is how long a process of Redlock may take to remove a ticket from a node that is back: it asks each second.
+const nodesAsked = 5 * time.Second
+
 // check checks, after the last fault, that every name can be had, and that nothing is left
 // when also those processes have ended that have stayed.
 func (r *runner) check(lives *sync.WaitGroup) {
 	w := r.w
 	w.step("CHECK")
+	if w.slow > 0 {
+		w.sleep(nodesAsked)
+	}
 	r.o.comeBack()
 	plan := &processPlan{name: "checker", closes: 1}
 	p, err := newProcess(w, r.o, plan, 0)
