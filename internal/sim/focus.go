@@ -13,6 +13,9 @@ import (
 // focus draws a focused plan.
 func (p *plan) focus(g *grammar) {
 	g.names, g.steps = g.names[:1], 1+g.n(3)
+	if p.shape(g) {
+		return
+	}
 	many := []int{2, 2, 3}
 	if g.keeps() {
 		many = []int{1, 2, 2, 3}

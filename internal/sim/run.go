@@ -282,6 +282,9 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 		whom = ""
 	}
 	if !f.harmless {
+		if f.kind == "reset" && r.w.relistens { // it is over when it begins
+			until = time.Now()
+		}
 		r.w.fault(f.kind, whom, until)
 		if whom == "" && !f.whole || f.only {
 			r.w.faultOf(f.server % len(r.w.servers))
