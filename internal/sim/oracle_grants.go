@@ -289,6 +289,9 @@ func (o *oracle) dead(p *process) {
 		for _, part := range c.parts {
 			if c.p == p && (part.gone.IsZero() || part.gone.After(time.Now())) { // it may have been about to remove it
 				part.gone = o.endsAt(c, time.Now())
+				if o.w.liveness > 0 && part.granted.IsZero() && !part.queued.IsZero() && !o.w.disturbed("", o.w.begun, time.Now()) {
+					part.gone = time.Now().Add(driver.BoundsOf(p.d, c.s.ttl).Liveness) // all that have died together, however many
+				}
 			}
 		}
 	}

@@ -7,14 +7,17 @@ import "time"
 // shape draws such a plan, if the seed has one.
 func (p *plan) shape(g *grammar) bool {
 	s := newStream(g.seed, "shape")
-	if p.world != "redis" || !s.one(8) {
+	var shapes []func(*grammar, *stream)
+	switch p.world {
+	case "redis":
+		shapes = []func(*grammar, *stream){p.throng, p.siege, p.wake}
+	case "postgres":
+		shapes = []func(*grammar, *stream){p.wake, p.outage}
+	}
+	if len(shapes) == 0 || !s.one(8) {
 		return false
 	}
-	if s.one(2) {
-		p.throng(g, s)
-	} else {
-		p.siege(g, s)
-	}
+	pick(s, shapes...)(g, s)
 	return true
 }
 
@@ -59,4 +62,34 @@ func (p *plan) siege(g *grammar, s *stream) {
 		process.threads = [][]step{steps}
 	}
 	p.faults = []faultPlan{{kind: "failover", whole: true, at: s.between(100*time.Millisecond, 5*time.Second), lasts: s.between(10*time.Millisecond, time.Second)}}
+}
+
+// wake has waiters die, and the holder release its lock at about the time when they are taken for dead: what was granted to them
+// has to be granted to who lives as soon as they are.
+func (p *plan) wake(g *grammar, s *stream) {
+	one := p.several(g, s, 3+s.n(2))
+	last := len(p.processes) - 1
+	dies := s.between(200*time.Millisecond, 3*time.Second)
+	for i, process := range p.processes {
+		process.start = time.Duration(i)*20*time.Millisecond + s.upTo(10*time.Millisecond)
+		one.hold = time.Millisecond
+		switch {
+		case i == 0:
+			one.hold = dies + s.between(1500*time.Millisecond, 4*time.Second)
+		case i < last:
+			process.end, process.dies = dies+s.upTo(50*time.Millisecond), true
+		}
+		process.threads = [][]step{{one}}
+	}
+}
+
+// outage has a server go away for a part of the time for which a waiter may be silent.
+func (p *plan) outage(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(5*time.Second, 10*time.Second)
+	one.ttl = max(one.ttl, 15*time.Second)
+	for _, process := range p.processes {
+		process.threads = [][]step{{one}}
+	}
+	p.faults = []faultPlan{{kind: "down", whole: true, at: s.between(time.Second, 4*time.Second), lasts: s.between(500*time.Millisecond, 2400*time.Millisecond)}}
 }
