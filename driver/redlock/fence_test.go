@@ -12,13 +12,15 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
+// bucket returns which of the fences is that of a name.
+func bucket(name string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return h.Sum32() % 1024
+}
+
 // colliding returns another name that shares the fence of a name.
 func colliding(name string) string {
-	bucket := func(s string) uint32 {
-		h := fnv.New32a()
-		_, _ = h.Write([]byte(s))
-		return h.Sum32() % 1024
-	}
 	for i := 0; ; i++ {
 		if other := "other-" + strconv.Itoa(i); bucket(other) == bucket(name) {
 			return other
@@ -28,7 +30,7 @@ func colliding(name string) string {
 
 // A lease is set again on a node that has lost it, though another name that
 // shares its fence was granted there meanwhile: two restarts in a row do not
-// end in two holders.
+// end in two holders. The fence stays at the larger number, of the other name.
 func TestRepairBesideAnotherName(t *testing.T) {
 	t.Parallel()
 	nodes := testbed.RedisN(t, 3)
@@ -40,6 +42,13 @@ func TestRepairBesideAnotherName(t *testing.T) {
 	r := take(t, a, "r", locker.Shared(), locker.WithTTL(time.Minute))
 	otherOfR := colliding("r")
 	on := func() int { return heldOn(t, cs, "a") + heldOn(t, cs, "r") }
+	fence := func(node int) int64 {
+		n, err := cs[node].HGet(context.Background(), prefix+":fences", strconv.FormatUint(uint64(bucket("a")), 36)).Int64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
 	eventually(t, "held on all nodes", func() bool { return on() == 6 })
 	for i := range 2 {
 		ways.Proxies[i].Refuse()
@@ -61,11 +70,15 @@ func TestRepairBesideAnotherName(t *testing.T) {
 				return false
 			})
 		}
+		before := fence(i)
 		ways.Proxies[i].Heal()
 		healed := time.Now()
 		eventually(t, "held on the node again", func() bool { return on() == 6 || time.Since(healed) > 5*time.Second })
 		if on() != 6 {
 			t.Errorf("restart %d: the leases are on %d and %d of 3 nodes", i+1, heldOn(t, cs, "a"), heldOn(t, cs, "r"))
+		}
+		if after := fence(i); after < before {
+			t.Errorf("restart %d: the fence was %d, and is %d", i+1, before, after)
 		}
 	}
 	for _, name := range []string{"a", "r"} {

@@ -19,6 +19,7 @@
 //	tricks.go     faults that begin with a message, or concern only some of them
 //	crowd.go      a process with many locks, and what it has to learn by its renewals
 //	times.go      lives whose steps meet the end of a lease, poll, or take a lock again and again
+//	shapes.go     whole plans of a shape that is seldom drawn: many waiters in one process, a contention of a minute
 //	byhand.go     an operator who removes a ticket with the store's own tools
 //	process.go    a process: a Client, its goroutines and their steps, its death
 //	world.go      time, servers, and what the trace shows
@@ -32,11 +33,13 @@
 //	redis.go      models of Redis and of the nodes of Redlock, below driver/redis and driver/redlock:
 //	              what they keep, forget and excuse; redis_server.go has their connections,
 //	              redis_script.go runs the real scripts, the rest is commands
+//	redlock.go    what each node of Redlock has, and has granted
 //	postgres.go   a model of PostgreSQL with the functions of driver/postgres (postgres_queue.go), below that driver,
 //	              its pool and sqlqueue, the engine of SQL databases; postgres_protocol.go speaks the protocol,
 //	              postgres_ops.go has the statements
 //	oracle.go     what must not happen, with the true time, which only the world knows
 //	              (oracle_grants.go of grants, oracle_answers.go of answers, oracle_promises.go of what a call was promised)
+//	contract.go   what drivers answer, compared with what the models of Redis, Redlock and PostgreSQL have
 //	oracle_faults.go  what a fault does not excuse
 //	composed.go   the world "all": how its processes use two stores
 //	rates.go      who asks too often
@@ -64,6 +67,10 @@
 //   - Nobody waits while nobody is in the way.
 //   - On etcd and Consul a holder learns that its ticket was removed: each of its renewals, or
 //     those of its process, looks for one more ticket.
+//   - On Redis, Redlock and PostgreSQL, what the driver says is true, before the core has looked again: a ticket that it
+//     says is gone does not come back, whatever is still under way; a lease lasts in the store for as long as its holder
+//     is told; no lease is renewed that has ended. A node of Redlock that has kept its data accepts no number that is smaller than
+//     one that has held, and no proposal after a later one.
 //   - Events come in order, and what begins has an end.
 //   - After the last fault every name can be had within the stated bounds, the queues are
 //     empty, the servers keep nothing, and all goroutines end.

@@ -13,11 +13,19 @@ import (
 // focus draws a focused plan.
 func (p *plan) focus(g *grammar) {
 	g.names, g.steps = g.names[:1], 1+g.n(3)
+	if p.shape(g) {
+		return
+	}
 	many := []int{2, 2, 3}
 	if g.keeps() {
 		many = []int{1, 2, 2, 3}
 	}
 	calm := p.world == "memory" || g.one(4)
+	apart := p.world == "redlock" && newStream(g.seed, "apart").one(4)
+	if apart {
+		many, calm = []int{3, 4}, false
+		g.has["limit"], g.limits[0], g.has["shared"] = true, 2, false
+	}
 	for i := range pick(g.stream, many...) {
 		process := g.process(fmt.Sprintf("p%d", i), calm)
 		if g.keeps() && process.end == 0 && g.one(3) {
@@ -34,6 +42,10 @@ func (p *plan) focus(g *grammar) {
 		g.operator(last)
 	}
 	if calm {
+		return
+	}
+	if apart {
+		p.apart(redlockNodes(g.seed), g)
 		return
 	}
 	for range 1 + g.n(3) {
@@ -229,4 +241,13 @@ func purposeOf(what string) (all string) {
 		}
 	}
 	return all
+}
+
+// apart has each process reach a majority of the nodes of Redlock, and each another one.
+func (p *plan) apart(nodes int, g *grammar) {
+	for i, process := range p.processes {
+		for j := range nodes / 2 {
+			p.faults = append(p.faults, faultPlan{kind: "cut", lasts: g.between(5*time.Second, time.Minute), process: process.name, server: (i + j) % nodes, only: true, on: "kind", by: process.name})
+		}
+	}
 }

@@ -24,13 +24,8 @@ func init() {
 			old: "if late > 0 then", new: "if false then",
 		},
 		mutant{
-			name: "redis: of a request that was sent twice, only the last sending counts", file: engine + "call.go",
+			name: "redis: of a request that was sent twice, only the last sending counts", file: engine + "call.go", in: "redis",
 			old: "return c.Sent() > 1 || err != nil &&", new: "return err != nil &&",
-		},
-		mutant{
-			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "heartbeat.lua",
-			old: "if set and lapsed(chan) then", new: "if set and false then",
-			unseen: "somebody must have seen that they were gone, and not have removed them: a permit behind them that was counted without them",
 		},
 		mutant{
 			name: "redis: the process of a waiter behind an unconfirmed grant does not poll", file: scripts + "queue.lua",
@@ -76,6 +71,14 @@ func init() {
 			name: "redisqueue: nobody asks again when a subscription is back", file: engine + "listener.go",
 			old: "\tif !first {\n\t\tl.back()\n\t}\n", new: "\t_ = first\n",
 			unseen: "the next heartbeat finds what was missed, within a second, and the fault excuses as much",
+		},
+		mutant{
+			name: "redisqueue: the refusal of a subscription is the answer to a request", file: engine + "errors.go", in: "redis",
+			old: "\tif IsReply(why) {\n\t\ttext", new: "\tif IsReply(why) && false {\n\t\ttext",
+		},
+		mutant{
+			name: "redlock: a repair lowers the fence", file: scripts + "redlock_acquire.lua",
+			old: "floor, 0} end\n  if not fence or fence < number then call('HSET', KEYS[2], ARGV[5], ARGV[2]) end\n  call('SET'", new: "floor, 0} end\n  call('HSET', KEYS[2], ARGV[5], ARGV[2])\n  call('SET'",
 		},
 		mutant{
 			name: "redlock: half of the nodes are enough", file: "driver/redlock/driver.go",

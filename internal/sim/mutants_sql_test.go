@@ -40,16 +40,6 @@ func init() {
 			unseen: "the heartbeat before the grant has to be served and not answered, and the lease is too long by as much as it waits for that: within that time the holder has to be cut off",
 		},
 		mutant{
-			name: "sqlqueue: an unanswered removal does not look for the grants of its answer", file: engine + "lease.go",
-			old: "\t\te.book.mayHaveMissed() // the answer may have contained grants\n", new: "",
-			unseen: "the next heartbeat finds them, within a second, and the fault excuses as much",
-		},
-		mutant{
-			name: "sqlqueue: orphans are not removed", file: engine + "attend.go",
-			old: "orphans, news := t.e.book.compare(mine, process, all)", new: "orphans, news := t.e.book.compare(mine, process, all)\n\torphans = nil",
-			unseen: "the core releases the same tickets",
-		},
-		mutant{
 			name: "sqlqueue: those who were queued before their process was registered do not learn that it has expired", file: engine + "process.go",
 			old: "\t\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\t\te.book.expired(process)", new: "\t\tif err == nil && !alive {\n\t\t\te.book.mu.Lock()\n\t\t\te.book.nextID()\n\t\t\te.book.mu.Unlock()",
 			unseen: "the first heartbeat has to be served and not answered for the whole liveness interval, while another call is queued",

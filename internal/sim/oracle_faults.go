@@ -87,12 +87,28 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		return now.Sub(p.queued) < life*3/4 || o.w.free(c.p.name, latest(p.queued, now.Add(-life*6/10)), now) > renewTime(life)
 	case o.w.liveness > 0: // there are three or four heartbeats in that time, and a failed one is sent again soon
 		life := o.w.liveness
-		return now.Sub(p.queued) < life*3/4 || o.w.faulty(c.p.name, now.Add(-2*life), now) < life/5
+		most := life / 5
+		if !o.w.relistens && o.w.onlyDown(c.p.name, now.Add(-2*life), now) { // connections are refused at once, and a heartbeat that has failed is sent again soon
+			most = life * 6 / 10
+		}
+		return now.Sub(p.queued) < life*3/4 || o.w.faulty(c.p.name, now.Add(-2*life), now) < most
 	case o.w.watched: // of a few seconds, a heartbeat has to come
 		life := min(c.s.ttl, 4*time.Second)
 		return now.Sub(p.queued) < life*3/4 || life == 4*time.Second && o.w.faulty(c.p.name, now.Add(-2*life), now) < 1500*time.Millisecond
 	}
 	return false
+}
+
+// onlyDown reports whether the servers were down in that time, and nothing else was wrong.
+func (w *world) onlyDown(process string, from, to time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.faults {
+		if (f.process == "" || f.process == process) && f.kind != "down" && !f.from.After(to) && !f.to.Before(from) {
+			return false
+		}
+	}
+	return true
 }
 
 // faulty returns for how long there was a fault in that time.

@@ -253,6 +253,9 @@ func (o *oracle) comeBack() {
 				if k, ok := s.model.(finder); ok && h.released && k.has(name, h.token) {
 					o.w.fail("%s has a ticket that was released: %v", s.name, h)
 				}
+				if n, ok := s.model.(*node); ok && h.released && !h.p.isClosing() && !h.p.isDead() && n.keepsOne(name, h.token) {
+					o.w.fail("%s still has a ticket that was released, and its process is there to remove it: %v", s.name, h)
+				}
 			}
 		}
 	}
@@ -286,6 +289,9 @@ func (o *oracle) dead(p *process) {
 		for _, part := range c.parts {
 			if c.p == p && (part.gone.IsZero() || part.gone.After(time.Now())) { // it may have been about to remove it
 				part.gone = o.endsAt(c, time.Now())
+				if o.w.liveness > 0 && part.granted.IsZero() && !part.queued.IsZero() && !o.w.disturbed("", o.w.begun, time.Now()) {
+					part.gone = time.Now().Add(driver.BoundsOf(p.d, c.s.ttl).Liveness) // all that have died together, however many
+				}
 			}
 		}
 	}

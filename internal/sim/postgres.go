@@ -175,8 +175,19 @@ func (d *database) call(op string, args []any) ([][]any, []pgNotice) {
 	defer d.mu.Unlock()
 	c := &pgCall{pgTables: &d.tables, now: d.time()}
 	rows := c.do(op, args)
+	d.s.w.comesBack(d.s, texts(args), func(name, id string, _ time.Time) bool { return c.byID(name, id) != nil })
 	d.s.w.message("%s: %s %v: %v %v", d.s.name, op, args, rows, c.notices)
 	return rows, c.notices
+}
+
+// texts returns the arguments that may be IDs of tickets.
+func texts(args []any) (all []string) {
+	for _, a := range args {
+		if s, ok := a.(string); ok {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // tell passes notices on to the connections that listen.
@@ -204,9 +215,13 @@ var pgConfig = sync.OnceValue(func() *pgxpool.Config {
 	return c
 })
 
+// postgresDriver is deeper in ownedPool than what checks its answers.
+type postgresDriver struct{ *postgres.Driver }
+
 // ownedPool closes its pool, as a driver does that is opened by URL.
 type ownedPool struct {
-	*postgres.Driver
+	*contract
+	postgresDriver
 	pool *pgxpool.Pool
 }
 
@@ -226,9 +241,9 @@ func openDatabase(s *server, process string) (driver.Driver, *path, error) {
 		return nil, nil, err
 	}
 	var opts []postgres.Option
-	if newStream(s.w.seed, "listen").one(2) { // else nothing but heartbeats and polls tells of grants
+	if s.w.unheard { // nothing but heartbeats and polls tells of grants
 		opts = append(opts, postgres.WithoutListen())
 	}
 	driver, err := postgres.New(pool, opts...)
-	return ownedPool{driver, pool}, p, err
+	return ownedPool{&contract{s.w, d, driver, process}, postgresDriver{driver}, pool}, p, err
 }

@@ -39,6 +39,8 @@ type node struct {
 	data   keyspace
 	known  map[string]bool // scripts, by hash
 	past   []redisPast     // before the last writes
+	lostAt time.Time       // when it has last lost something, perhaps
+	ledger ledger          // of Redlock
 	acked  time.Time       // the replica has all that was written until then
 	term   int             // counts failovers
 	linked int             // connections to primaries before that term hear nothing of the new one
@@ -56,6 +58,7 @@ type redisExcuses struct {
 	mu      sync.Mutex
 	forgot  map[redisTicket]bool
 	revived map[redisTicket]bool
+	dropped map[string]bool // names of which a waiting ticket is on no majority of the nodes any more
 }
 
 // redisTicket is a ticket as the servers show it.
@@ -68,8 +71,8 @@ func init() { lockerredis.LogTo(slog.New(slog.DiscardHandler)) } // connections 
 
 func newNode(s *server) *node {
 	n := &node{
-		s: s, rnd: newStream(s.w.seed, s.name), mu: new(sync.Mutex), data: make(keyspace), known: make(map[string]bool),
-		excuse: &redisExcuses{forgot: make(map[redisTicket]bool), revived: make(map[redisTicket]bool)},
+		s: s, rnd: newStream(s.w.seed, s.name), mu: new(sync.Mutex), data: make(keyspace), ledger: newLedger(0), known: make(map[string]bool),
+		excuse: &redisExcuses{forgot: make(map[redisTicket]bool), revived: make(map[redisTicket]bool), dropped: make(map[string]bool)},
 	}
 	n.keeps = pick(n.rnd, "all", "all but a second", "nothing")
 	n.waits = n.rnd.one(4)
@@ -104,7 +107,13 @@ func (n *node) time() int64 {
 func (n *node) restart() (loses bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := n.held()
+	before, waiting := n.held(), n.waiters()
+	if n.keeps != "all" {
+		n.lostAt, n.ledger = time.Now(), newLedger(0)
+	}
+	if n.keeps == "nothing" {
+		n.ledger.since = n.time()
+	}
 	switch n.keeps {
 	case "all but a second":
 		n.data = n.before(time.Now().Add(-n.rnd.upTo(time.Second)))
@@ -114,6 +123,7 @@ func (n *node) restart() (loses bool) {
 	n.past, n.links = nil, nil
 	clear(n.known)
 	n.forget(before, true)
+	n.drop(waiting)
 	return n.keeps != "all" && n.group == nil
 }
 
@@ -122,6 +132,7 @@ func (n *node) failover() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before := n.held()
+	n.lostAt = time.Now()
 	lag := pick(n.rnd, 0, n.rnd.upTo(50*time.Millisecond), n.rnd.upTo(time.Second))
 	n.data = n.before(latest(n.acked, time.Now().Add(-lag)))
 	n.past = nil
@@ -267,9 +278,13 @@ func (n *node) client(process string) (*redis.Client, *path) {
 	}), p
 }
 
+// redisDriver is deeper in ownedRedis than what checks its answers.
+type redisDriver struct{ *lockerredis.Driver }
+
 // ownedRedis closes its client, as a driver does that is opened by URL.
 type ownedRedis struct {
-	*lockerredis.Driver
+	*contract
+	redisDriver
 	client *redis.Client
 }
 
@@ -287,12 +302,16 @@ func openRedis(s *server, process string) (driver.Driver, *path, error) {
 		opts = append(opts, lockerredis.WithReplicas(1, time.Second))
 	}
 	d, err := lockerredis.New(client, opts...)
-	return ownedRedis{d, client}, p, err
+	return ownedRedis{&contract{s.w, n, d, process}, redisDriver{d}, client}, p, err
 }
+
+// redlockDriver is redisDriver for the nodes of Redlock.
+type redlockDriver struct{ *redlock.Driver }
 
 // ownedRedlock is ownedRedis for the nodes of Redlock.
 type ownedRedlock struct {
-	*redlock.Driver
+	*contract
+	redlockDriver
 	clients []redis.UniversalClient
 }
 
@@ -314,5 +333,5 @@ func openRedlock(servers []*server, process string) (driver.Driver, []*path, err
 		clients, paths = append(clients, c), append(paths, p)
 	}
 	d, err := redlock.New(clients)
-	return ownedRedlock{d, clients}, paths, err
+	return ownedRedlock{&contract{servers[0].w, servers[0].model.(*node), d, process}, redlockDriver{d}, clients}, paths, err
 }

@@ -148,7 +148,16 @@ func (r *redisRun) eval(verb string, args []string) any {
 	}
 	keys, _ := strconv.Atoi(args[2])
 	r.script = true
-	return scripts.eval(r, hash, args[3:3+keys], args[3+keys:])
+	p, proposes := r.n.proposal(args[3:3+keys], args[3+keys:])
+	answer := scripts.eval(r, hash, args[3:3+keys], args[3+keys:])
+	if proposes {
+		r.n.accepted(p, answer)
+	}
+	r.n.s.w.comesBack(r.n.s, args[3+keys:], func(name, id string, since time.Time) bool {
+		there, _ := r.n.leaseOf(name, id, since)
+		return there
+	})
+	return answer
 }
 
 // command runs one command. A script that has written may go on where memory is short. With node.mu held.

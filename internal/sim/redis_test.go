@@ -129,3 +129,17 @@ func alike(a, b string) bool {
 		return x == y || near
 	})
 }
+
+// The tricks that concern writes take what go-redis sends for that.
+func TestWritesOfRedis(t *testing.T) {
+	for what, want := range map[string]bool{
+		"*5\r\n$7\r\nevalsha\r\n$1\r\nh\r\n$1\r\n1\r\n$1\r\nk\r\n$1\r\na\r\n": true,
+		"*3\r\n$4\r\neval\r\n$1\r\ns\r\n$1\r\n0\r\n":                          true,
+		"*2\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n":                                false,
+		"*1\r\n$4\r\nping\r\n":                                                false,
+	} {
+		if got := writes(what); got != want {
+			t.Errorf("%q: %v", what, got)
+		}
+	}
+}

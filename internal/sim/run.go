@@ -182,6 +182,7 @@ func (r *runner) build() {
 			d := newDatabase(s)
 			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, 500*time.Millisecond)
 			w.liveness = 4 * time.Second // of the driver, unless it is told another one
+			w.unheard = newStream(w.seed, "listen").one(2)
 			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
 		case "redis":
 			n := newNode(s)
@@ -281,6 +282,9 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 		whom = ""
 	}
 	if !f.harmless {
+		if f.kind == "reset" && r.w.relistens { // it is over when it begins
+			until = time.Now()
+		}
 		r.w.fault(f.kind, whom, until)
 		if whom == "" && !f.whole || f.only {
 			r.w.faultOf(f.server % len(r.w.servers))
@@ -385,11 +389,17 @@ func (r *runner) each(process string, f func(*path)) {
 	}
 }
 
+// nodesAsked is how long a process of Redlock may take to remove a ticket from a node that is back: it asks each second.
+const nodesAsked = 5 * time.Second
+
 // check checks, after the last fault, that every name can be had, and that nothing is left
 // when also those processes have ended that have stayed.
 func (r *runner) check(lives *sync.WaitGroup) {
 	w := r.w
 	w.step("CHECK")
+	if w.slow > 0 {
+		w.sleep(nodesAsked)
+	}
 	r.o.comeBack()
 	plan := &processPlan{name: "checker", closes: 1}
 	p, err := newProcess(w, r.o, plan, 0)

@@ -200,7 +200,7 @@ func writes(what string) bool {
 	case "PUT":
 		return !strings.Contains(what, "/v1/txn") || !readsOnly([]byte(what))
 	}
-	return !strings.HasPrefix(what, "*") || strings.Contains(what, "EVAL") // of Redis
+	return !strings.HasPrefix(what, "*") || strings.Contains(what, "\r\neval") // of Redis, as go-redis sends it
 }
 
 // plays reports whether a trick is played on a message now.

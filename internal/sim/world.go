@@ -26,6 +26,7 @@ type world struct {
 	both      bool                                // each lock needs two servers
 	mixed     bool                                // some processes use one of two stores, where others queue later
 	hasSecond bool                                // the second server is asked instead of the first while that is away
+	unheard   bool                                // no notices arrive: who waits learns of a break when it compares its tickets, after some heartbeats
 	relistens bool                                // who waits asks for what it has missed as soon as its connection is there again
 	exact     bool                                // the only errors of the driver are those of its network: the rest is the core's
 	pushed    func(process string, h driver.Hold) // is called when a process was notified of a loss
@@ -42,6 +43,8 @@ type world struct {
 	kinds  kinds             // of messages that were sent; nil: no fault waits for one
 	broken []string          // violations
 	names  map[string]string // of ticket IDs, which are random
+
+	departed map[string]departed // tickets, by ID, of which their drivers have said that they are gone
 }
 
 // entry is a line of the trace.

@@ -106,13 +106,23 @@ func hasAny(s string, parts []string) bool {
 }
 
 // Ended is the error of a request whose context has ended: the context's cause,
-// joined with the reason why the server was not reached, unless that is nil.
+// joined with the reason why the server was not reached, unless that is nil. Where a
+// server has answered that reason, it was to another request: only its text is kept, so
+// that it does not count as the answer to this one.
 func Ended(ctx context.Context, why error) error {
 	cause := context.Cause(ctx)
 	if why == nil || errors.Is(why, cause) {
 		return cause
 	}
-	return errors.Join(cause, Unavailable(why))
+	why = Unavailable(why)
+	if IsReply(why) {
+		text := errors.New(why.Error())
+		if driver.IsUnavailable(why) {
+			text = driver.Unavailable(text)
+		}
+		why = text
+	}
+	return errors.Join(cause, why)
 }
 
 // ErrRemoved is the cause of the loss of a ticket that Break has removed.

@@ -67,6 +67,23 @@ func TestEnded(t *testing.T) {
 	}
 }
 
+// The reason why a server was not reached is the answer to another request: the one whose context has ended is unanswered.
+func TestEndedIsUnanswered(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, why := range []error{reply("LOADING Redis is loading the dataset in memory"), reply("NOPERM this user has no permissions to run the 'subscribe' command")} {
+		var sent Call
+		sent.sent.Store(1)
+		err := Ended(ctx, why)
+		if IsReply(err) || Refused(err) || !sent.Unanswered(err) {
+			t.Errorf("%v: is taken for the answer to the request", err)
+		}
+		if unavailable := errors.Is(Unavailable(why), driver.ErrUnavailable); errors.Is(err, driver.ErrUnavailable) != unavailable || !strings.Contains(err.Error(), why.Error()) {
+			t.Errorf("%v: want the text of %v, unavailable: %v", err, why, unavailable)
+		}
+	}
+}
+
 // In a Cluster each script is given every key of the queue that it may touch, in
 // the hash slot of the first.
 func TestAllKeys(t *testing.T) {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
-
-	"github.com/lockerproject/locker/driver"
 )
 
 // task is the background task that keeps the waiting tickets of this process alive, and detects what no notice
@@ -158,7 +156,7 @@ func (t *task) heartbeat() {
 		b.expired(process)
 		return
 	}
-	if t.settle(ctx, granted, process, false) {
+	if b.compare(granted, process, false) {
 		signal(b.reconnect) // there was no notice: the listener may be broken
 	}
 	if t.heartbeats++; t.heartbeats%compareEvery == 0 || b.polled() { // a poll finds grants, and no losses
@@ -186,18 +184,7 @@ func (t *task) compare(all bool) (news bool) {
 		t.failed(err)
 		return false
 	}
-	return t.settle(ctx, mine, process, all)
-}
-
-// settle compares the tickets with what is known, and releases the orphans.
-func (t *task) settle(ctx context.Context, mine Mine, process int64, all bool) (news bool) {
-	orphans, news := t.e.book.compare(mine, process, all)
-	for _, o := range orphans {
-		if r, err := t.e.store.Remove(ctx, process, driver.Hold{Name: o.Name, ID: o.ID, Token: o.Token}); err == nil { // else next time
-			t.e.deliver(r.Grants)
-		}
-	}
-	return news
+	return t.e.book.compare(mine, process, all)
 }
 
 // pollGrants polls for grants. After one it polls sooner, because more are likely to follow.

@@ -15,8 +15,8 @@ import (
 //	 │        └─────> ErrLost: the process expired, or the ticket was broken
 //	 └──> remove: granted at once (held), or refused
 //
-// A ticket in the database that this process neither waits for nor holds is an orphan: the answer to its request was
-// lost, or its caller has left. compare returns it, and the background task releases it.
+// A ticket in the database that this process neither waits for nor holds, since the answer to its request was lost or its
+// caller has left, is the core's to release.
 type book struct {
 	liveness  time.Duration
 	changed   chan struct{} // wakes the background task
@@ -176,16 +176,12 @@ func (b *book) forget(id string) {
 	delete(b.held, id)
 }
 
-// granted delivers a grant. One for an unknown ticket, perhaps an orphan, makes the background task compare.
+// granted delivers a grant.
 func (b *book) granted(g Grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.byID[g.ID]
 	if w == nil {
-		if _, known := b.held[g.ID]; !known {
-			b.missed = true
-			signal(b.changed)
-		}
 		return
 	}
 	until := time.Time{}                                 // unknown: the lease has to be renewed
@@ -261,34 +257,27 @@ func (b *book) moved(name string) {
 }
 
 // compare updates the waiters from the tickets that the database has of one process. With all, they are all that wait or
-// have a provisional lease. It returns the orphans, and whether there were grants without a notice.
-func (b *book) compare(m Mine, process int64, all bool) (orphans []Ticket, news bool) {
+// have a provisional lease. It reports whether there were grants without a notice.
+func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	there := make(map[string]bool, len(m.Tickets))
 	for _, t := range m.Tickets {
 		there[t.ID] = true
-		w, held := b.byID[t.ID], false
-		if w == nil {
-			_, held = b.held[t.ID]
-		}
-		switch {
-		case w == nil && !held:
-			orphans = append(orphans, t)
-		case w != nil && t.Held:
+		if w := b.byID[t.ID]; w != nil && t.Held {
 			b.grant(w, t.Token, m.Sent.Add(t.Left))
 			news = true
 		}
 	}
 	if !all {
-		return orphans, news
+		return news
 	}
 	for id, w := range b.byID {
 		if !there[id] && w.process == process && !w.queued.IsZero() && w.queued.Before(m.Sent) {
 			b.end(w, outcome{err: driver.ErrLost})
 		}
 	}
-	return orphans, news
+	return news
 }
 
 // mayHaveMissed records that grants or losses may have been missed.

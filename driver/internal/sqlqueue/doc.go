@@ -34,8 +34,8 @@
 //   - By asking for its own ([Store].Mine). It does so when notices may have been missed and with each heartbeat, and, as
 //     long as no notices arrive, every 2 to 250 ms.
 //
-// A ticket of the process that it neither waits for nor holds is an orphan: the answer to its request was lost, or its
-// caller has left. It is removed.
+// A ticket of the process that it neither waits for nor holds, since the answer to its request was lost or its caller has
+// left, is the core's to release.
 //
 // What expires notifies nobody. So a process that waits asks when the head of each of its queues may expire
 // ([Store].Due), and asks again then; if something has expired, it lets the queue move on ([Store].Advance). The process

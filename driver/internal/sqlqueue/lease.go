@@ -74,9 +74,8 @@ func (e *Engine) Break(ctx context.Context, name string, token uint64) error {
 func (e *Engine) remove(ctx context.Context, id string, f func() (Removal, error)) error {
 	r, err := Repeat(ctx, e, false, f)
 	e.deliver(r.Grants)
-	e.book.forget(id) // not sooner: an unknown ticket is an orphan
+	e.book.forget(id)
 	if err != nil {
-		e.book.mayHaveMissed() // the answer may have contained grants
 		return err
 	}
 	if !r.Found {

@@ -65,7 +65,7 @@ local there = exclusive and mode ~= 'j' and call('EXISTS', key, X, key .. ':rs',
 if there == 0 then
   local floor = refused(0)
   if floor then return {0, now, floor, 0} end
-  call('HSET', KEYS[2], ARGV[5], ARGV[2])
+  if not fence or fence < number then call('HSET', KEYS[2], ARGV[5], ARGV[2]) end
   call('SET', key, 'redlock ' .. id .. ' ' .. ARGV[2] .. ' ' .. record, 'PX', ttl)
   return {1, now, 0, 0}
 end

@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What the nodes of Redlock have of a ticket, one by one.
+
+// keepsOne reports whether this node of Redlock alone has a ticket that has not come back with old data.
+func (n *node) keepsOne(name string, token uint64) bool {
+	t := redisTicket{name, token}
+	n.excuse.mu.Lock()
+	revived := n.excuse.revived[t]
+	n.excuse.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.held()[t]
+	return ok && !revived && n.group != nil
+}
+
+// waiters returns the IDs of the tickets that wait on this node, by name. With mu held.
+func (n *node) waiters() map[string][]string {
+	all := make(map[string][]string)
+	for key, v := range n.data {
+		name, ok := strings.CutPrefix(key, "locker:{")
+		if name, side, _ := strings.Cut(name, "}"); ok && (side == ":rx" || side == ":rs") {
+			for id := range v.zset {
+				all[name] = append(all[name], id)
+			}
+		}
+	}
+	return all
+}
+
+// drop notes the names for which a ticket waits on no majority any more, since this node has lost it: the others
+// may have missed it, without any fault that its process could notice. With mu held.
+func (n *node) drop(before map[string][]string) {
+	if n.group == nil {
+		return
+	}
+	n.excuse.mu.Lock()
+	defer n.excuse.mu.Unlock()
+	for name, ids := range before {
+		for _, id := range ids {
+			if there, _ := n.leaseOf(name, id, time.Now()); !there {
+				n.excuse.dropped[name] = true
+			}
+		}
+	}
+}
+
+// dropped reports whether a waiter for a name may have lost its ticket with the data of a node of Redlock.
+func (w *world) dropped(name string) bool {
+	if len(w.servers) == 0 {
+		return false
+	}
+	n, ok := w.servers[0].model.(*node)
+	if !ok {
+		return false
+	}
+	n.excuse.mu.Lock()
+	defer n.excuse.mu.Unlock()
+	return n.excuse.dropped[name]
+}
+
+// proposed is a request for a ticket, as a node of Redlock gets it.
+type proposed struct {
+	name, id      string
+	number, round int64
+	mode, origin  byte
+	known         bool // the node had the ticket before
+}
+
+// proposal reads the arguments of a script; false if that is another one.
+func (n *node) proposal(keys, args []string) (p proposed, ok bool) {
+	if n.group == nil || len(keys) != 2 || len(args) != 7 || len(args[3]) != 3 {
+		return p, false
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(keys[0], "locker:{"), "}")
+	p = proposed{name: name, id: args[0], mode: args[3][1], origin: args[3][2]}
+	p.number, _ = strconv.ParseInt(args[1], 10, 64)
+	p.round, _ = strconv.ParseInt(args[5], 10, 64)
+	p.known, _ = n.here(p.name, p.id)
+	return p, true
+}
+
+// ledger is what a node of Redlock has granted since it has last lost something.
+type ledger struct {
+	since   int64            // its clock then, in µs, if that was everything; else 0
+	largest map[string]int64 // numbers that have held, by name
+	rounds  map[string]int64 // of the last proposal that has changed a ticket, by ID
+}
+
+func newLedger(since int64) ledger {
+	return ledger{since: since, largest: make(map[string]int64), rounds: make(map[string]int64)}
+}
+
+// accepted checks a proposal that a node has answered. Numbers never go back on a node that has kept its data, or are from before
+// it has lost some; and what was proposed earlier for a ticket does not change it. What a majority has granted is the exception.
+func (n *node) accepted(p proposed, answer any) {
+	list, _ := answer.([]any)
+	if len(list) == 0 || list[0] != int64(1) && list[0] != int64(2) {
+		return
+	}
+	held, l, why := list[0] == int64(1), &n.ledger, ""
+	switch {
+	case p.mode != 'j' && p.known && p.round < l.rounds[p.id]:
+		why = "after a later one"
+	case p.origin != 'm' && held && !p.known && p.number < l.largest[p.name]:
+		why = fmt.Sprintf("after the number %d has held", l.largest[p.name])
+	case p.origin == 'r' && !p.known && l.largest[p.name] == 0 && p.number <= l.since:
+		why = fmt.Sprintf("though it has lost its data at %d", l.since)
+	}
+	if why != "" {
+		n.s.w.fail("%s has accepted the proposal %d of %d for %s %s", n.s.name, p.round, p.number, p.name, why)
+	}
+	if l.rounds[p.id] = p.round; held {
+		l.largest[p.name] = max(l.largest[p.name], p.number)
+	}
+}
