@@ -8,11 +8,6 @@ func init() {
 			old: "case errors.Is(err, driver.ErrLost): // the ticket is elsewhere by now\n\t\treturn nil", new: "case errors.Is(err, driver.ErrLost):\n\t\treturn err",
 		},
 		mutant{
-			name: "kvqueue: a minimum hold that nobody was told of outlives Close", file: "driver/internal/kvqueue/acquire.go",
-			old: "\t\tt.stays = 0 // no caller gets the grant, so Close does not keep the ticket\n", new: "",
-			unseen: "Close removes the ticket all the same, unless that request fails, too; then it blocks for less than a fault excuses",
-		},
-		mutant{
 			name: "kvqueue: a watch without news is not made anew", file: "driver/internal/kvqueue/watcher.go",
 			old: "quiet := time.AfterFunc(recheck, func() { cancel(errNoNews) })", new: "quiet := time.AfterFunc(100*time.Hour, func() { cancel(errNoNews) })",
 		},
