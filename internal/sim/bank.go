@@ -50,7 +50,7 @@ func newBank(s *server) *bank {
 	}
 	b.claims = rnd.one(2)
 	if rnd.one(2) {
-		b.quiet = 25 * time.Second
+		b.quiet = bankQuiet
 	}
 	return b
 }
@@ -81,6 +81,9 @@ const bankLiveness = 2 * time.Second
 
 // bankLatest is how late an acquisition may arrive: within the time in which the core looks for it.
 const bankLatest = 15 * time.Second
+
+// bankQuiet is how long the most patient clients wait for a grant before they ask again: a loss that was not told is known then.
+const bankQuiet = 25 * time.Second
 
 // bankTimeout is how long most clients wait for an answer, and all where no caller of the core bounds it.
 const bankTimeout = 7 * time.Second

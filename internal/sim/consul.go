@@ -52,7 +52,8 @@ type consulSession struct {
 	id    string
 	ttl   time.Duration
 	timer *time.Timer
-	begun int // how often its TTL was started
+	begun int       // how often its TTL was started
+	from  time.Time // since when it runs
 }
 
 func newConsul(s *server) *agent {
@@ -342,6 +343,7 @@ func (a *agent) arm(s *consulSession) {
 		s.timer.Stop()
 	}
 	s.begun++
+	s.from = time.Now()
 	begun, end := s.begun, a.s.w.unique(time.Now().Add(s.ttl+a.rnd.upTo(s.ttl)))
 	var expire func()
 	expire = func() {

@@ -41,6 +41,8 @@
 //	              (oracle_grants.go of grants, oracle_answers.go of answers, oracle_promises.go of what a call was promised)
 //	contract.go   what drivers answer, compared with what the models of Redis, Redlock and PostgreSQL have
 //	oracle_faults.go  what a fault does not excuse
+//	oracle_store.go   what is checked against the content of the store
+//	later.go      messages that are late until others have written
 //	composed.go   the world "all": how its processes use two stores
 //	rates.go      who asks too often
 //	run.go        one run: it builds the world, does the faults, and looks at what is left
@@ -60,6 +62,8 @@
 //     break as the reason. A fault is no reason for a loss before the lease is over that
 //     was granted or renewed last, nor if the store was reachable for a third of the TTL
 //     (5 s at least) in the time in which the lease had to be renewed.
+//   - Nobody believes in a lease for longer than the store's lasts; and what processes on Memcached and DynamoDB
+//     write down of each other's silence is true.
 //   - Calls come back within 100 ms of their limits, Close in time; and their answers are
 //     true: ErrNotAcquired only if somebody was in the way, and not alone if the store was
 //     silent for 5 s; ErrUnavailable only in a fault, ErrClosed only after Close, no error of

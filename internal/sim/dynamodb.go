@@ -33,6 +33,8 @@ type table struct {
 	rnd  *stream
 	left *stream
 
+	signs *signs
+
 	mu    sync.Mutex
 	items map[string]attributes
 	older map[string]attributes // as items were before the last write of each
@@ -42,7 +44,7 @@ type table struct {
 type attributes map[string]map[string]string
 
 func newTable(s *server) *table {
-	return &table{s: s, rnd: newStream(s.w.seed, s.name), left: newStream(s.w.seed, s.name+" left"), items: make(map[string]attributes), older: make(map[string]attributes)}
+	return &table{s: s, rnd: newStream(s.w.seed, s.name), left: newStream(s.w.seed, s.name+" left"), signs: newSigns(s.w), items: make(map[string]attributes), older: make(map[string]attributes)}
 }
 
 func (*table) restart() bool { return false }
@@ -254,6 +256,7 @@ func (t *table) put(r *tableReply, in *tableRequest) {
 	if there {
 		t.older[key] = old
 	}
+	t.signs.note(key, in.Item.document(), time.Unix(0, 0))
 	t.items[key] = in.Item
 	r.answer(struct{}{})
 }

@@ -309,7 +309,7 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 		after += m.p.lag(rnd)
 	}
 	go func() {
-		c.s.w.sleep(after)
+		m.p.sleepOrWritten(after, one, "hold")
 		for m.silence().After(time.Now()) {
 			waited = true
 			c.s.w.sleep(time.Until(m.silence()) + rnd.upTo(20*time.Millisecond))
@@ -323,7 +323,7 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 		c.mu.Unlock()
 		c.s.w.message("%s: %s of %s: %.300v %v", c.s.name, what, m, a, err)
 		m.p.passes(what, true)
-		c.s.w.sleep(one.late("keep"))
+		m.p.sleepOrWritten(one.late("keep"), one, "keep")
 		switch {
 		case writes(what) && m.p.plays("mute", rnd), one.is("deaf"):
 			return

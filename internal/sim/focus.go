@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/lockerproject/locker"
 )
 
 // Focused plans are half of all: a few processes, which want one name at about the same time, and a
@@ -47,6 +49,9 @@ func (p *plan) focus(g *grammar) {
 	if apart {
 		p.apart(redlockNodes(g.seed), g)
 		return
+	}
+	if g.keeps() && g.one(8) {
+		g.abandon(p)
 	}
 	for range 1 + g.n(3) {
 		f := g.aimed(p)
@@ -109,9 +114,7 @@ func (g *grammar) aimed(p *plan) faultPlan {
 	case "stale": // a query that waits is answered at its end
 		f.lasts = max(f.lasts, g.between(time.Second, 20*time.Second))
 	case "drop", "deaf", "hold", "keep":
-		if f.kind == "hold" && g.one(3) {
-			f.lasts = g.between(10*time.Second, g.latest())
-		}
+		g.longer(&f)
 		if g.one(3) {
 			for range 1 + g.n(3) {
 				f.more = append(f.more, f.kind)
@@ -126,10 +129,51 @@ func (g *grammar) aimed(p *plan) faultPlan {
 		f.server = g.n(2)
 		f.only = !f.whole && f.kind != "suspend" && g.one(2)
 	}
+	if (f.kind == "stale" || f.kind == "cut") && g.one(2) { // just after a process has written
+		f.on, f.nth, f.skip, f.served = "write", 0, g.n(4), true
+		f.lasts = max(f.lasts, g.between(time.Second, 10*time.Second))
+	}
+	if g.world == "fallback" && f.kind == "cut" && g.one(2) { // the first store goes away while it is waited for
+		f.server, f.only, f.by, f.lasts = 0, true, f.process, g.between(8*time.Second, 30*time.Second)
+	}
 	if g.minority && f.kind != "die" && f.kind != "leave" && f.kind != "quit" {
 		f.ofMinority(g.stream, redlockNodes(g.seed))
 	}
 	return f
+}
+
+// longer makes a message later than requests mostly are: late enough for the store to have forgotten the
+// queue, for its caller to have given up, or for others to have written.
+func (g *grammar) longer(f *faultPlan) {
+	switch {
+	case f.kind == "hold" && g.one(3):
+		f.lasts = g.between(10*time.Second, g.latest())
+	case f.kind != "hold" && g.one(5):
+		f.lasts = g.between(locker.DefaultAnswerTimeout, 20*time.Second)
+	}
+	if (f.kind == "hold" || f.kind == "keep") && g.one(2) {
+		f.writes, f.lasts = 1+g.n(4), max(f.lasts, time.Second)
+	}
+}
+
+// abandon has a request arrive long after its caller has left, and after the core has looked for it, while
+// others hold, wait, and write nothing.
+func (g *grammar) abandon(p *plan) {
+	late := pick(g.stream, p.processes...)
+	late.stays, late.keeps, late.end, late.dies, late.lives = true, max(g.ttl, 2*time.Second), 0, false, 1
+	f := faultPlan{
+		kind: "hold", lasts: g.between(32*time.Second, mostLag), process: late.name, by: late.name,
+		on: "write", skip: g.n(3), more: pick(g.stream, nil, nil, []string{"drop"}),
+	}
+	p.faults = append(p.faults, f)
+	left := g.companion(f)
+	left.kind, left.whole, left.harmless, left.delay = "leave", false, true, g.between(time.Millisecond, time.Second)
+	p.faults = append(p.faults, left)
+	for _, other := range p.processes {
+		if s := &other.threads[0][0]; other != late && s.ttl > 0 && g.one(2) {
+			s.hold = f.lasts + g.upTo(20*time.Second)
+		}
+	}
 }
 
 // operator has a process break what it finds.
@@ -179,8 +223,9 @@ func (g *grammar) twins(p *processPlan) {
 
 // once is what becomes of one message.
 type once struct {
-	kind  string
-	lasts time.Duration
+	kind   string
+	lasts  time.Duration
+	writes int // it is late until so many other writes have been done, if that is sooner; 0: not
 }
 
 func (o *once) is(kind string) bool { return o != nil && o.kind == kind }

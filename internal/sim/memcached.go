@@ -23,6 +23,7 @@ type cache struct {
 	rnd *stream
 
 	others *stream // what other programs do with the server
+	signs  *signs
 
 	mu    sync.Mutex
 	items map[string]item
@@ -38,7 +39,7 @@ type item struct {
 }
 
 func newCache(s *server) *cache {
-	c := &cache{s: s, rnd: newStream(s.w.seed, s.name), others: newStream(s.w.seed, s.name+" others")}
+	c := &cache{s: s, rnd: newStream(s.w.seed, s.name), others: newStream(s.w.seed, s.name+" others"), signs: newSigns(s.w)}
 	c.restart()
 	return c
 }
@@ -159,5 +160,6 @@ func (c *cache) serve(req []byte) []byte {
 func (c *cache) store(key string, value []byte, keep string) {
 	n, _ := strconv.Atoi(keep)
 	c.cas++
+	c.signs.note(key, value, c.up)
 	c.items[key] = item{append([]byte(nil), value...), c.cas, time.Now().Add(time.Duration(n)*time.Second - c.rnd.upTo(time.Second))}
 }

@@ -4,18 +4,8 @@ package sim
 func init() {
 	mutants = append(mutants,
 		mutant{
-			name: "kvqueue: the end of the old session loses a ticket that was moved", file: "driver/internal/kvqueue/session.go",
-			old: "case t.session == s && t.moving != nil:", new: "case false:",
-			unseen: "the core trusts a lease no longer than its old session until the move is answered",
-		},
-		mutant{
 			name: "kvqueue: a move that another renewal was faster with is a loss", file: "driver/internal/kvqueue/lease.go",
 			old: "case errors.Is(err, driver.ErrLost): // the ticket is elsewhere by now\n\t\treturn nil", new: "case errors.Is(err, driver.ErrLost):\n\t\treturn err",
-		},
-		mutant{
-			name: "kvqueue: a minimum hold that nobody was told of outlives Close", file: "driver/internal/kvqueue/acquire.go",
-			old: "\t\tt.stays = 0 // no caller gets the grant, so Close does not keep the ticket\n", new: "",
-			unseen: "Close removes the ticket all the same, unless that request fails, too; then it blocks for less than a fault excuses",
 		},
 		mutant{
 			name: "kvqueue: a watch without news is not made anew", file: "driver/internal/kvqueue/watcher.go",

@@ -159,7 +159,7 @@ func request[T any](ctx context.Context, p *path, what string, serve func(contex
 	case vanishes:
 		never()
 	default:
-		p.w.at(at, func() {
+		p.atOrWritten(at, one, "hold", func() {
 			if !p.await() {
 				got <- result{err: errReset}
 				return
@@ -179,7 +179,7 @@ func request[T any](ctx context.Context, p *path, what string, serve func(contex
 				never()
 				return
 			}
-			p.w.at(back, func() {
+			p.atOrWritten(back, one, "keep", func() {
 				p.w.message("%s ← %s %s: %.200v", p.process, p.s.name, what, a)
 				got <- result{answer: a}
 			})

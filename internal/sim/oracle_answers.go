@@ -237,7 +237,9 @@ func (o *oracle) waitedForNobody(p *part) {
 	}
 	free, concerned := p.queued, []string{c.p.name}
 	for _, b := range o.blockers(p) {
-		concerned = append(concerned, b.c.p.name)
+		if !o.confirmed(b, c.ended) {
+			concerned = append(concerned, b.c.p.name)
+		}
 		switch {
 		case !o.outOfOrder(c) && b.asked().After(p.queued) && b.c.t != c.t: // behind p
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":

@@ -93,8 +93,11 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		}
 		return now.Sub(p.queued) < life*3/4 || o.w.faulty(c.p.name, now.Add(-2*life), now) < most
 	case o.w.watched: // of a few seconds, a heartbeat has to come
-		life := min(c.s.ttl, 4*time.Second)
-		return now.Sub(p.queued) < life*3/4 || life == 4*time.Second && o.w.faulty(c.p.name, now.Add(-2*life), now) < 1500*time.Millisecond
+		life, late, most := min(c.s.ttl, 4*time.Second), time.Duration(0), 1500*time.Millisecond
+		if len(o.w.servers) > 1 { // a message to the bank that is lost costs more than a heartbeat, and a loss there is known late
+			late, most = bankQuiet, time.Nanosecond
+		}
+		return now.Sub(p.queued) < life*3/4 || life == 4*time.Second && o.w.faulty(c.p.name, now.Add(-2*life-late), now) < most
 	}
 	return false
 }

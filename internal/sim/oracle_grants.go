@@ -60,6 +60,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	if len(c.parts) == 1 { // else it may have been granted long before
 		o.lasts(h, k)
 	}
+	o.believes(h, k)
 	o.overtaken(p)
 	o.holds[p.name] = append(o.holds[p.name], h)
 	o.limits(p.name)

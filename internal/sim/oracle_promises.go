@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -137,7 +138,7 @@ func (o *oracle) primarySilent(c *call) bool {
 		if f.process != "" && f.process != c.p.name {
 			continue
 		}
-		if !f.from.After(queued) {
+		if f.from.Before(queued) {
 			return false
 		}
 		first := f.server <= 0 && (f.process != "" && (f.kind == "cut" || f.kind == "suspend") || f.process == "" && f.kind == "pause")
@@ -161,4 +162,13 @@ func (o *oracle) goneFrom(p *part) time.Time {
 		return latest(p.gone, quiet)
 	}
 	return p.gone
+}
+
+// reentersFixed reports whether a call without renewal may have re-entered a lease, and its caller not know
+// yet: nobody renews the lease when the other handles are released. With mu held.
+func (o *oracle) reentersFixed(h *hold) bool {
+	return slices.ContainsFunc(o.calls, func(c *call) bool {
+		p := c.parts[h.name]
+		return c.p == h.p && c.s.fixed && c.s.owner != "" && p != nil && p.hold == nil && c.ended.IsZero()
+	})
 }

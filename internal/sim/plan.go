@@ -94,6 +94,7 @@ type faultPlan struct {
 	served bool          // … when that has been done
 	delay  time.Duration // … so long after it
 	more   []string      // kinds of faults, each of the next message of that kind: of one that concerns a message
+	writes int           // a message that is late comes when so many other writes have been done, if that is sooner; 0: not
 	whole  bool          // it concerns all processes
 }
 
@@ -255,10 +256,7 @@ func (g *grammar) step(depth int) step {
 	}
 	g.nearBound(&s.hold, s.ttl)
 	if g.feature("extend", 4) {
-		s.extend = g.between(time.Millisecond, time.Minute)
-		if g.feature("extend more", 2) {
-			s.extendToo = g.between(time.Millisecond, time.Minute)
-		}
+		g.extend(&s)
 	}
 	if depth < 2 && g.feature("inner", 3) {
 		for range 1 + g.n(2) {
@@ -350,8 +348,11 @@ func (g *grammar) faults() []string {
 	if g.world == "consul" || g.world == "etcd" {
 		kinds = append(kinds, "stale", "stale", "stale", "stale", "hand", "hand")
 	}
-	if g.world == "etcd" {
-		kinds = append(kinds, "stall")
+	switch g.world {
+	case "etcd":
+		kinds = append(kinds, "stall", "full", "full")
+	case "memcached":
+		kinds = append(kinds, "crash", "crash")
 	}
 	if g.world == "redis" {
 		kinds = append(kinds, "failover", "failover")

@@ -55,8 +55,40 @@ func (g *grammar) loop(p *processPlan) {
 		one.release = ""
 	}
 	var steps []step
-	for range 3 + g.n(6) {
-		steps = append(steps, one)
+	pause := time.Duration(0) // long enough for a process to forget what it knew of the queue, or not
+	if g.one(2) {
+		pause = g.between(time.Millisecond, 5*time.Second)
 	}
-	p.threads[0] = steps
+	for range 3 + g.n(6) {
+		if steps = append(steps, one); pause > 0 {
+			steps = append(steps, step{verb: "sleep", hold: pause/2 + g.upTo(pause)})
+		}
+	}
+	p.threads[0] = cloneSteps(steps)
+}
+
+// extend draws how a lease is extended: to any length, or to many times its own. The lock is held until about
+// the end of the extension, now and then.
+func (g *grammar) extend(s *step) {
+	length := func() time.Duration {
+		if g.one(2) {
+			return g.between(time.Millisecond, time.Minute)
+		}
+		return min(g.between(s.ttl, 200*s.ttl), g.mostExtended())
+	}
+	if s.extend = length(); g.feature("extend more", 2) {
+		s.extendToo = length()
+	}
+	if longest := max(s.extend, s.extendToo); longest > s.ttl && g.one(4) {
+		s.hold = time.Duration((0.9 + 0.3*float64(g.n(1000))/1000) * float64(longest))
+	}
+}
+
+// mostExtended is how far a lease is extended.
+func (g *grammar) mostExtended() time.Duration {
+	switch g.world {
+	case "redis", "redlock": // a released lease may come back with old data
+		return time.Minute
+	}
+	return 3 * time.Minute // others observe the holder of a dead process all that time
 }

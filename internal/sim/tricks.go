@@ -112,9 +112,9 @@ func (w *world) arm(f faultPlan, begin func()) bool {
 		t.nth = 1 + f.nth
 	}
 	if slices.Contains(single, f.kind) {
-		t.once = &once{f.kind, f.lasts}
+		t.once = &once{f.kind, f.lasts, f.writes}
 		for _, kind := range f.more {
-			t.more = append(t.more, &once{kind, f.lasts})
+			t.more = append(t.more, &once{kind, f.lasts, f.writes})
 		}
 	}
 	w.mu.Lock()
@@ -164,6 +164,9 @@ func (p *path) passes(what string, served bool) (one *once) {
 		}
 	}
 	w.mu.Unlock()
+	if served && writes(what) {
+		w.wrote(p.rnd)
+	}
 	for _, t := range all {
 		if w.disarm(t) {
 			t.begin()
@@ -285,6 +288,8 @@ func (f faultPlan) when() string {
 	switch {
 	case f.on == "":
 		return ""
+	case f.writes > 0:
+		return fmt.Sprintf(", %v after %s sends a %s, after %d more, until %d others have written; then %v", f.delay, f.by, on, f.skip, f.writes, f.more)
 	case f.served:
 		return fmt.Sprintf(", %v after a %s of %s has been done, after %d more; then %v", f.delay, on, f.by, f.skip, f.more)
 	}

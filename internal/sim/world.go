@@ -39,6 +39,7 @@ type world struct {
 	faults []interval
 	twice  []interval // when requests were done that are sent again
 	traps  []*trap
+	parked []*parked
 	busy   rates
 	kinds  kinds             // of messages that were sent; nil: no fault waits for one
 	broken []string          // violations

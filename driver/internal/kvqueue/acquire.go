@@ -255,9 +255,6 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 		err = e.ensure(ctx, t, since)
 	}
 	if err != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		t.stays = 0 // no caller gets the grant, so Close does not keep the ticket
 		return driver.Grant{}, err
 	}
 	e.mu.Lock()

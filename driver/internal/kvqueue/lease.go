@@ -236,7 +236,7 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 	case t.state == gone:
 		return errDeleted
 	case err == nil:
-		if t.moving == to { // else another renewal was faster, or the old session has ended meanwhile
+		if t.moving == to { // else another renewal was faster
 			e.moved(t, begun)
 		}
 		return nil
