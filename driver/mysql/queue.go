@@ -1,192 +1,399 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// A row is a ticket as it was read for a decision.
-type row struct {
-	token   uint64
-	id      string
-	shared  bool
-	permits int
-	expired bool          // and not reaped yet: it still blocks
-	left    time.Duration // until it expires
-}
+// These are the requests of the engine. What happens most is one statement, and the rest is a turn: see grant.go.
 
-// A candidate is a ticket of this process as the grant rule sees it.
-type candidate struct {
-	token   uint64
-	shared  bool
-	permits int
-}
-
-// Only as many tickets of a queue are read as can affect a decision.
-const (
-	headLeast    = 3 // to see how far ahead the holder is
-	readersFirst = 64
-	readersMost  = 1 << 20
+var (
+	_ sqlqueue.Store    = (*store)(nil)
+	_ sqlqueue.Notifier = (*store)(nil)
 )
 
-// enough is how many tickets at the head of the queue decide whether c is granted; for
-// readers without a limit it is a first try.
-func (c candidate) enough() int {
-	switch {
-	case !c.shared:
-		return 1
-	case c.permits > 0 && c.permits < readersMost:
-		return c.permits
+// Take implements sqlqueue.Store.
+func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
+	v := values{Request: r, process: process, mark: r.Wait, start: s.start.Load()}
+	send := func(statement string) (n int64, err error) {
+		if v.deadline = until(); v.deadline == 0 || v.start == 0 {
+			return 0, errLate
+		}
+		a.Sent = time.Now()
+		return s.insert(ctx, statement, v)
 	}
-	return readersFirst
-}
-
-// A verdict is what follows from the head of a queue for a ticket.
-type verdict uint8
-
-const (
-	blocked verdict = iota
-	granted
-	unsure // more of the queue has to be read
-)
-
-// judge applies the rule of driver.Grantable to the head of a queue: rows are its first
-// tickets, at most most of them. An expired ticket blocks until it is reaped.
-func (c candidate) judge(rows []row, most int) verdict {
-	for i, r := range rows {
-		switch {
-		case r.token == c.token && (!c.shared || c.permits == 0 || i < c.permits):
-			return granted
-		case r.token >= c.token, !r.shared, !c.shared, c.permits > 0 && i+1 >= c.permits:
-			return blocked
+	key, err := send("take")
+	switch {
+	case err == nil && key >= 1<<32:
+		return granted(a, key), nil
+	case err == nil && key > 0 && !r.Wait:
+		a.Result = sqlqueue.Refused
+		return a, nil
+	case err == nil && key > 0:
+		a.Due = time.Duration(key) * time.Microsecond
+		if key, err = send("enqueue"); err == nil {
+			a.Result, a.Token = sqlqueue.Queued, 0
+			return a, nil
 		}
 	}
-	if len(rows) < most {
-		return blocked // it is not in the queue any more
+	if err == nil || code(err) == errNull || code(err) == errDuplicate {
+		v.deadline = until()
+		a.Sent = time.Now()
+		a.Grants, err = s.turn(ctx, process, r.Name, false, func(t *turn) (err error) {
+			if t.now > v.deadline || !t.here {
+				return errLate
+			}
+			a, err = t.take(v, sqlqueue.Answer{Sent: a.Sent})
+			return err
+		})
 	}
-	return unsure
+	if errors.Is(err, errLate) || errors.Is(err, errNoSlot) {
+		return s.late(ctx, err)
+	}
+	return a, err
 }
 
-func anyExpired(rows []row) bool {
-	return slices.ContainsFunc(rows, func(r row) bool { return r.expired })
+func granted(a sqlqueue.Answer, token int64) sqlqueue.Answer {
+	a.Result, a.Token = sqlqueue.Granted, uint64(token) //nolint:gosec // AUTO_INCREMENT is positive
+	return a
 }
 
-// A keyedRow is a row of one of several queues.
-type keyedRow struct {
-	key int
-	row
+// late returns the answer to a request that arrived too late, or at another server than it was meant for. Then nothing
+// was sent that may still arrive.
+func (s *store) late(ctx context.Context, why error) (sqlqueue.Answer, error) {
+	if errors.Is(why, errNoSlot) {
+		if err := s.fillSlots(ctx); err != nil {
+			return sqlqueue.Answer{}, err
+		}
+	}
+	now, err := s.readServer(ctx)
+	return sqlqueue.Answer{Result: sqlqueue.Late, Now: now}, err
 }
 
-func scanRow(rows *sql.Rows) (r keyedRow, err error) {
-	var left int64
-	err = rows.Scan(&r.key, &r.token, &r.id, &r.shared, &r.permits, &r.expired, &left)
-	r.left = time.Duration(left) * time.Microsecond
+// take takes a ticket of a queue that is locked.
+func (t *turn) take(v values, a sqlqueue.Answer) (sqlqueue.Answer, error) {
+	q, err := t.queue()
+	if err == nil {
+		q, err = t.settle(q, nil)
+	}
+	if err != nil {
+		return a, err
+	}
+	if own, err := t.own(q, v.ID); err != nil || len(own) > 0 { // a repeated request
+		if err == nil && own[0].Held {
+			return t.renew(own[0], v.TTL, a)
+		}
+		a.Result, a.Due = sqlqueue.Queued, dueIn(q)
+		return a, err
+	}
+	grantable := driver.Grantable(append(shownAs(q), v.Ticket(0)), len(q))
+	if !grantable && !v.Wait {
+		a.Result = sqlqueue.Refused
+		return a, nil
+	}
+	if !grantable {
+		alive, err := rowsOf(t, "alive", v, scanOne[int])
+		if err != nil || len(alive) == 0 {
+			a.Result = sqlqueue.Unregistered
+			return a, err
+		}
+	}
+	statement := "insert"
+	if !t.anchored {
+		statement = "insert_first"
+	} else if !t.marked {
+		_, _, err = t.exec("mark", v)
+	}
+	var key int64
+	if err == nil {
+		v.held = grantable
+		_, key, err = t.exec(statement, v)
+	}
+	if a = granted(a, key); !grantable {
+		a.Result, a.Due = sqlqueue.Queued, dueIn(q)
+	}
+	return a, err
+}
+
+// own finds a ticket in a queue.
+func (t *turn) own(q []row, id string) ([]row, error) {
+	if i := slices.IndexFunc(q, func(r row) bool { return r.ID == id }); i >= 0 {
+		return q[i : i+1], nil
+	}
+	return rowsOf(t, "find", valuesOf(t.name, id), scanRow)
+}
+
+// renew answers for a ticket that is held already.
+func (t *turn) renew(own row, ttl time.Duration, a sqlqueue.Answer) (sqlqueue.Answer, error) {
+	v := values{left: ttl, entries: []string{own.entry}, ids: []string{own.ID}, names: []string{t.name}}
+	n, _, err := t.exec("renew", v)
+	if err == nil && n == 0 {
+		var held []string
+		if held, err = rowsOf(t, "renewed", v, scanOne[string]); err == nil && len(held) == 0 {
+			err = errChanged // the lease has ended just now
+		}
+	}
+	return granted(a, int64(own.Token)), err //nolint:gosec // it came from the table
+}
+
+// Remove implements sqlqueue.Store.
+func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sqlqueue.Removal, err error) {
+	n, err := s.change(ctx, "release", valuesOf(h.Name, h.ID))
+	if err != nil || n > 0 {
+		return sqlqueue.Removal{Found: n > 0}, err
+	}
+	return s.removal(ctx, process, h.Name, func(t *turn, q []row) ([]row, error) { return t.own(q, h.ID) })
+}
+
+// Break implements sqlqueue.Store.
+func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
+	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // there may be no tables
+		return sqlqueue.Removal{}, err
+	}
+	return s.removal(ctx, process, name, func(t *turn, _ []row) ([]row, error) {
+		found, err := rowsOf(t, "numbered", values{token: token}, scanRow)
+		t.woken = append(t.woken, found...)
+		return found, err
+	})
+}
+
+func (s *store) removal(ctx context.Context, process int64, name string, find func(*turn, []row) ([]row, error)) (r sqlqueue.Removal, err error) {
+	r.Grants, err = s.turn(ctx, process, name, false, func(t *turn) error {
+		r.Found = false
+		q, err := t.head()
+		if err != nil {
+			return err
+		}
+		found, err := find(t, q)
+		if err == nil && len(found) > 0 {
+			r.Found, err = t.drop(q, found[0])
+		}
+		return err
+	})
 	return r, err
 }
 
-// A reading is the head of a queue.
-type reading struct {
-	name string
-	most int
-	rows []row
-}
+// batch is how many leases one statement renews.
+const batch = 500
 
-// heads reads the heads of several queues in one statement.
-func (d *Driver) heads(ctx context.Context, queues []*reading) error {
-	texts := make([]string, len(queues))
-	for i, q := range queues {
-		texts[i] = "(" + d.w.render("head", values{key: i, name: q.name, most: q.most}) + ")"
+// Renew implements sqlqueue.Store: one statement for each 500 leases of one TTL.
+func (s *store) Renew(ctx context.Context, rs []driver.Renewal) (renewed []int, err error) {
+	order := make([]int, len(rs)) // by TTL, then by name, so that no two batches wait for each other
+	for i := range rs {
+		order[i] = i
 	}
-	all, err := query(ctx, d, strings.Join(texts, " UNION ALL "), scanRow)
-	for _, r := range all {
-		if r.id != "" { // else the ticket was released while it was read
-			queues[r.key].rows = append(queues[r.key].rows, r.row)
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(rs[a].TTL, rs[b].TTL), cmp.Compare(rs[a].Name, rs[b].Name), cmp.Compare(rs[a].ID, rs[b].ID))
+	})
+	for len(order) > 0 {
+		n := 1
+		for n < min(batch, len(order)) && rs[order[n]].TTL == rs[order[0]].TTL {
+			n++
 		}
-	}
-	return err
-}
-
-// head reads the first tickets of a queue.
-func (d *Driver) head(ctx context.Context, name string, most int) ([]row, error) {
-	q := &reading{name: name, most: most}
-	err := d.heads(ctx, []*reading{q})
-	return q.rows, err
-}
-
-// grantable reports whether a request would be granted if it was queued now, or its ticket is already in
-// the queue.
-func (d *Driver) grantable(ctx context.Context, r driver.Request) (bool, error) {
-	most := candidate{shared: r.Shared, permits: r.Limit}.enough()
-	if r.Shared && r.Limit == 0 {
-		most = readersMost
-	}
-	for {
-		rows, err := d.head(ctx, r.Name, most)
-		if err == nil && anyExpired(rows) {
-			var n int
-			if n, err = d.reap(ctx, r.Name); err == nil && n > 0 {
-				continue
-			}
-		}
+		some, err := s.renewSome(ctx, rs, order[:n])
 		if err != nil {
+			return nil, err
+		}
+		renewed, order = append(renewed, some...), order[n:]
+	}
+	return renewed, nil
+}
+
+func (s *store) renewSome(ctx context.Context, rs []driver.Renewal, which []int) ([]int, error) {
+	v := values{left: rs[which[0]].TTL}
+	for _, i := range which {
+		v.add(rs[i].Hold)
+	}
+	n, err := s.change(ctx, "renew", v)
+	if err != nil || n == int64(len(which)) {
+		return which, err
+	}
+	held, err := query(ctx, s, s.w.render("renewed", v), scanOne[string]) // a row that did not change may have a longer lease
+	slices.Sort(held)
+	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
+		_, found := slices.BinarySearch(held, rs[i].ID)
+		return !found
+	}), err
+}
+
+// add adds a held ticket to those of a statement. It may be an anchor or, if it is shared, another row.
+func (v *values) add(h driver.Hold) {
+	v.entries, v.ids, v.names = append(v.entries, h.Name), append(v.ids, h.ID), append(v.names, h.Name)
+	if h.Shared {
+		v.entries = append(v.entries, entryOf(h.ID))
+	}
+}
+
+// Shorten implements sqlqueue.Store.
+func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (bool, error) {
+	v := values{left: left, Request: driver.Request{Name: h.Name}}
+	v.add(h)
+	n, err := s.change(ctx, "shorten", v)
+	if err == nil && n == 0 { // a row that did not change may have a shorter lease
+		var held []string
+		if held, err = query(ctx, s, s.w.render("renewed", v), scanOne[string]); err != nil || len(held) == 0 {
 			return false, err
 		}
-		queue := make([]driver.Ticket, 0, len(rows)+1)
-		for _, t := range rows {
-			if t.id == r.ID {
-				return true, nil
-			}
-			queue = append(queue, driver.Ticket{Shared: t.shared, Limit: t.permits})
-		}
-		return driver.Grantable(append(queue, r.Ticket(0)), len(queue)), nil
 	}
-}
-
-// reap deletes the expired tickets of a queue that no transaction guards, and returns their number.
-func (d *Driver) reap(ctx context.Context, name string) (n int, err error) {
-	expired, err := d.tokens(ctx, "expired", values{name: name})
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	if len(expired) > 0 {
-		err = d.transaction(ctx, func(c *sql.Conn) (err error) {
-			n, err = d.reapThese(ctx, c, name, expired)
-			return err
-		})
-		if err != nil || n == 0 { // what is left keeps the queue open
-			return 0, err
-		}
+	first, err := query(ctx, s, s.w.render("first", v), scanRow)
+	if err == nil && len(first) > 0 {
+		_ = s.with(ctx, func(c *sql.Conn) error { s.wake(ctx, c, first); return nil })
 	}
-	return n, d.closeQueue(ctx, name)
+	return true, nil // without a notice the waiter asks soon
 }
 
-// reapThese is called in a transaction.
-func (d *Driver) reapThese(ctx context.Context, c *sql.Conn, name string, tokens []uint64) (int, error) {
-	rows, err := c.QueryContext(ctx, d.w.render("reap_lock", values{name: name, tokens: tokens}))
-	locked, err := scanAll(rows, err, scanOne[uint64])
-	if err != nil || len(locked) == 0 {
-		return 0, err
-	}
-	slices.Sort(locked)
-	v := values{tokens: locked, inTx: true}
-	r, err := c.ExecContext(ctx, d.w.render("reap", v))
+// Heartbeat implements sqlqueue.Store. A process that is woken reads its grants whenever it begins to sleep.
+func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration, create bool) (h sqlqueue.Heartbeat, err error) {
+	l := s.listening.Load()
+	v := values{process: process, left: life, start: l.server, connection: l.connection}
+	h.Sent = time.Now()
+	r, err := s.exec(ctx, "heartbeat", v)
 	if err != nil {
-		return 0, err
+		return h, err
 	}
-	n, err := r.RowsAffected()
-	if err == nil && n < int64(len(locked)) {
-		_, err = c.ExecContext(ctx, d.w.render("reap_anchors", v))
+	n, err1 := r.RowsAffected()
+	h.Number, err = r.LastInsertId()
+	if err = cmp.Or(err1, err); n == 0 {
+		h.Number = 0
+		if err == nil && create {
+			h.Number, err = s.change(ctx, "register", v)
+		}
+		return h, err
 	}
-	return len(locked), err
+	if l.connection == 0 && err == nil {
+		h.Mine, err = s.Mine(ctx, process, false)
+	}
+	return h, err
 }
 
-// closeQueue deletes the anchor of a queue that is empty.
-func (d *Driver) closeQueue(ctx context.Context, name string) error {
-	_, err := d.exec(ctx, "close", values{name: name})
+// Mine implements sqlqueue.Store.
+func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.Mine, err error) {
+	statement := "mine"
+	if all {
+		statement = "mine_all"
+	}
+	m.Sent = time.Now()
+	m.Tickets, err = query(ctx, s, s.w.render(statement, values{process: process}), func(rows *sql.Rows) (t sqlqueue.Ticket, err error) {
+		var left int64
+		err = rows.Scan(&t.Token, &t.ID, &t.Name, &t.Held, &left)
+		t.Left = time.Duration(left) * time.Microsecond
+		return t, err
+	})
+	return m, err
+}
+
+// Leave implements sqlqueue.Store.
+func (s *store) Leave(ctx context.Context, process int64) error {
+	_, err := s.exec(ctx, "depart", values{process: process})
 	return err
+}
+
+const (
+	dueLeast = 8   // tickets that Due reads of a queue at first
+	dueNames = 100 // queues of one statement
+)
+
+// Due implements sqlqueue.Store.
+func (s *store) Due(ctx context.Context, process int64, names []string) (due []sqlqueue.Due, err error) {
+	for some := range slices.Chunk(names, dueNames) {
+		qs, err := s.heads(ctx, some, dueLeast)
+		for i, q := range qs {
+			if err == nil && readsOn(q, dueLeast) {
+				var all [][]row
+				if all, err = s.heads(ctx, some[i:i+1], headAll); err == nil {
+					q = all[0]
+				}
+			}
+			w := slices.IndexFunc(q, func(r row) bool { return !r.Held })
+			due = append(due, sqlqueue.Due{In: dueIn(q), First: w >= 0 && q[w].process == process})
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return due, nil
+}
+
+// heads returns the first tickets of queues.
+func (s *store) heads(ctx context.Context, names []string, most int) ([][]row, error) {
+	var text strings.Builder
+	for i, name := range names {
+		if i > 0 {
+			text.WriteString(" UNION ALL ")
+		}
+		text.WriteString(s.w.render("heads", values{Request: driver.Request{Name: name}, key: i, most: most}))
+	}
+	qs := make([][]row, len(names))
+	_, err := query(ctx, s, text.String(), func(rows *sql.Rows) (none struct{}, err error) {
+		var r row
+		var i int
+		var micros int64
+		err = rows.Scan(append([]any{&i}, r.columns(&micros)...)...)
+		r.left = time.Duration(micros) * time.Microsecond
+		if err == nil {
+			qs[i] = append(qs[i], r)
+		}
+		return none, err
+	})
+	for _, q := range qs {
+		slices.SortFunc(q, func(a, b row) int { return cmp.Compare(a.Token, b.Token) })
+	}
+	return qs, err
+}
+
+// dueIn returns when the first of the tickets at the head of a queue expires, up to an exclusive one; less than 0 if one
+// has.
+func dueIn(q []row) time.Duration {
+	in := time.Hour
+	for _, r := range q {
+		if in = min(in, r.left); !r.Shared {
+			break
+		}
+	}
+	if in <= 0 {
+		return -1
+	}
+	return in
+}
+
+// Advance implements sqlqueue.Store.
+func (s *store) Advance(ctx context.Context, process int64, name string) ([]sqlqueue.Grant, error) {
+	return s.turn(ctx, process, name, false, (*turn).advance)
+}
+
+func (t *turn) advance() error {
+	q, err := t.queue()
+	if err == nil {
+		_, err = t.settle(q, nil)
+	}
+	return err
+}
+
+// Queue implements sqlqueue.Store.
+func (s *store) Queue(ctx context.Context, name string) ([]driver.Ticket, error) {
+	return look(ctx, s, s.w.render("inspect", valuesOf(name, "")), func(rows *sql.Rows) (t driver.Ticket, err error) {
+		var since, left int64
+		err = rows.Scan(&t.Token, &t.ID, &t.Owner, &t.Note, &t.Shared, &t.Limit, &t.Held, &since, &left)
+		t.Since = time.UnixMicro(since)
+		if t.Held {
+			t.Remaining = time.Duration(left) * time.Microsecond
+		}
+		return t, err
+	})
+}
+
+// Names implements sqlqueue.Store. It reads the whole table.
+func (s *store) Names(ctx context.Context) ([]string, error) {
+	return look(ctx, s, s.w.render("list", values{}), scanOne[string])
 }

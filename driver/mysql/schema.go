@@ -20,7 +20,7 @@ type edition struct{ version, hash string }
 
 // current is the edition of this package. Raise the version with any change of the tables,
 // and of the statements if programs with the old ones must not run beside the new.
-var current = edition{"5", sqlqueue.Hash(schemaText)}
+var current = edition{"6", sqlqueue.Hash(schemaText)}
 
 func (e edition) column() string { return "slot" + e.version + "_" + e.hash }
 
@@ -86,18 +86,18 @@ func (e *versionError) Error() string {
 		have = "before 2, unless the table is another program's"
 	}
 	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
-		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s) and "+
+		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s, %s) and "+
 		"create those of the new version with the SQL that mysql.Schema returns (locker schema mysql), or choose another prefix",
-		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.tx, "`"+e.w.prefix+"_epochs`") // of version 3
+		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.processes, e.w.tx, "`"+e.w.prefix+"_epochs`") // of version 3
 }
 
 func (e *versionError) Unwrap() error { return e.missing }
 
 // checkVersion returns an error if the tables are there and of another edition. missing is the error that led to this.
-func (d *Driver) checkVersion(ctx context.Context, missing error) error {
+func (s *store) checkVersion(ctx context.Context, missing error) error {
 	var comments []string
 	err := retryRolledBack(ctx, func() (err error) {
-		comments, err = queryOnce(ctx, d, d.w.render("schema", values{}), scanOne[string])
+		comments, err = queryOnce(ctx, s, s.w.render("schema", values{}), scanOne[string])
 		return err
 	})
 	switch {
@@ -105,35 +105,35 @@ func (d *Driver) checkVersion(ctx context.Context, missing error) error {
 		return autocommitError(err)
 	case err != nil:
 		return err
-	case len(comments) > 0 && comments[0] != commentBegin+d.w.edition.String():
-		return &versionError{w: d.w, comment: comments[0], missing: missing}
+	case len(comments) > 0 && comments[0] != commentBegin+s.w.edition.String():
+		return &versionError{w: s.w, comment: comments[0], missing: missing}
 	}
 	return nil
 }
 
 // create creates the tables. missing is the error of a statement that did not find them.
-func (d *Driver) create(ctx context.Context, missing error) error {
-	if !d.opts.create {
+func (s *store) create(ctx context.Context, missing error) error {
+	if !s.opts.create {
 		return fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", missing)
 	}
 	select {
-	case d.creating <- struct{}{}:
-		defer func() { <-d.creating }()
+	case s.creating <- struct{}{}:
+		defer func() { <-s.creating }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := d.checkVersion(ctx, missing); err != nil { // some tables are there
+	if err := s.checkVersion(ctx, missing); err != nil { // some tables are there
 		return err
 	}
-	return d.with(ctx, func(conn *sql.Conn) error { // one connection, whose autocommit is checked first
-		if _, err := conn.ExecContext(ctx, d.w.render("autocommit", values{})); err != nil {
+	return s.with(ctx, func(conn *sql.Conn) error { // one connection, whose autocommit is checked first
+		if _, err := conn.ExecContext(ctx, s.w.render("autocommit", values{})); err != nil {
 			if code(err) == errRange {
 				err = autocommitError(err)
 			}
 			return err
 		}
-		for _, statement := range d.w.schemaStatements() {
+		for _, statement := range s.w.schemaStatements() {
 			if err := createPart(ctx, conn, statement); err != nil {
 				return err
 			}
@@ -169,8 +169,8 @@ func createPart(ctx context.Context, conn *sql.Conn, statement string) error {
 }
 
 // fillSlots inserts slots that somebody has deleted.
-func (d *Driver) fillSlots(ctx context.Context) error {
-	all := d.w.schemaStatements()
-	_, err := d.execText(ctx, all[len(all)-1])
+func (s *store) fillSlots(ctx context.Context) error {
+	all := s.w.schemaStatements()
+	_, err := s.execText(ctx, all[len(all)-1])
 	return err
 }

@@ -4,67 +4,66 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/lockerproject/locker/internal/retry"
 )
 
-// What others have left (expired tickets, anchors of empty queues, rows of AcquireTx) is deleted by one of the processes
-// that have used the driver and not closed it. A sweep reads all tickets, so it must not be done once for each process.
-const (
-	sweepEvery = 20 * time.Second // and up to a tenth longer, so that processes do not ask at once
-	sweepTurn  = 10 * time.Second // by then another process sweeps, if that whose turn it is has crashed
-	sweepBound = time.Second      // for one queue, whose anchor another transaction may have locked
-)
-
-// sweepLater starts the sweeps, unless they are running.
-func (d *Driver) sweepLater() {
-	if d.sweeping.Load() || d.sweeping.Swap(true) {
-		return
-	}
-	d.begin(func() {
-		for wait := sweepEvery; retry.Sleep(d.ctx, wait+rand.N(sweepEvery/10), nil); {
-			ctx, cancel := context.WithTimeout(d.ctx, sweepEvery)
-			d.anchors.clear(ctx, idleFor)
-			wait = d.sweepInTurn(ctx)
-			cancel()
+// Sweep implements sqlqueue.Store.
+func (s *store) Sweep(ctx context.Context, after string) (last string, busy int64, err error) {
+	if after == "" {
+		if _, err := s.exec(ctx, "sweep_processes", values{}); err != nil {
+			return "", 0, err
 		}
-	})
-}
-
-// sweepInTurn sweeps, unless another process does or has done so. It returns when a sweep is due again.
-func (d *Driver) sweepInTurn(ctx context.Context) time.Duration {
-	n, err := d.change(ctx, "sweep_turn", values{ttl: sweepTurn})
-	switch {
-	case err != nil:
-		return sweepEvery
-	case n == 0:
-		left, err := query(ctx, d, d.w.render("sweep_left", values{}), scanOne[int64])
-		if err != nil || len(left) == 0 {
-			return sweepEvery
-		}
-		return max(0, min(time.Duration(left[0])*time.Microsecond, sweepEvery))
 	}
-	if d.sweep(ctx) == nil {
-		_, _ = d.exec(ctx, "sweep_done", values{ttl: sweepEvery}) // else another sweeps soon
+	const most = 100
+	names, err := query(ctx, s, s.w.render("stale", values{after: after, most: most}), scanOne[string])
+	if err != nil {
+		return "", 0, err
 	}
-	return sweepEvery
-}
-
-// sweep deletes expired tickets and anchors of empty queues, in the order of their entries, and then rows of AcquireTx.
-// What cannot be deleted now is left to the next sweep.
-func (d *Driver) sweep(ctx context.Context) error {
-	for after, more := "", true; more; {
-		var err error
-		if after, more, err = d.sweepStale(ctx, after); err != nil {
+	for _, name := range names {
+		_, err := s.turn(ctx, 0, name, true, func(t *turn) error {
+			n, err := t.reap()
+			if err == nil {
+				err = t.advance()
+			}
+			if n == 0 && t.anchored { // what is left may be kept by a transaction that it guards
+				busy++
+			}
 			return err
+		})
+		if errors.Is(err, busyError{}) {
+			busy++
+		} else if err != nil {
+			return "", busy, err
 		}
 	}
-	var last []string
-	for {
-		some, err := d.sweepTx(ctx)
+	if len(names) == most {
+		return names[most-1], busy, nil
+	}
+	return "", busy, s.sweepTxs(ctx)
+}
+
+// SweepTurn implements sqlqueue.Store.
+func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (left time.Duration, err error) {
+	statement := "sweep_turn"
+	if done {
+		statement = "sweep_done"
+	}
+	n, err := s.change(ctx, statement, values{left: life})
+	if err != nil || n > 0 || done {
+		return 0, err
+	}
+	micros, err := query(ctx, s, s.w.render("sweep_left", values{}), scanOne[int64])
+	if err != nil || len(micros) == 0 {
+		return life, err
+	}
+	return max(time.Duration(micros[0])*time.Microsecond, time.Millisecond), nil
+}
+
+// sweepTxs deletes rows of AcquireTx that no transaction has locked.
+func (s *store) sweepTxs(ctx context.Context) error {
+	for last := []string(nil); ; {
+		some, err := s.sweepTx(ctx)
 		if err != nil || len(some) < batch || slices.Equal(some, last) {
 			return err
 		}
@@ -72,40 +71,18 @@ func (d *Driver) sweep(ctx context.Context) error {
 	}
 }
 
-// sweepStale sweeps the queues of some entries, those after a given one. It returns the last of them, and whether there
-// may be more.
-func (d *Driver) sweepStale(ctx context.Context, after string) (last string, more bool, err error) {
-	stale, err := query(ctx, d, d.w.render("stale", values{after: after, most: batch}), func(rows *sql.Rows) (e [2]string, err error) {
-		err = rows.Scan(&e[0], &e[1])
-		return e, err
-	})
-	for i, e := range stale {
-		last = e[0]
-		if i == 0 || e[1] != stale[i-1][1] {
-			bounded, cancel := context.WithTimeout(ctx, sweepBound)
-			_, err := d.reap(bounded, e[1])
-			cancel()
-			if err != nil && !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-				return last, false, err
-			}
-		}
-	}
-	return last, len(stale) == batch, err
-}
-
-// sweepTx deletes rows of AcquireTx that no transaction has locked.
-func (d *Driver) sweepTx(ctx context.Context) (idle []string, err error) {
-	some, err := d.names(ctx, "tx_any")
+func (s *store) sweepTx(ctx context.Context) (idle []string, err error) {
+	some, err := query(ctx, s, s.w.render("tx_any", values{}), scanOne[string])
 	if err != nil || len(some) == 0 {
 		return nil, err
 	}
-	err = d.transaction(ctx, func(c *sql.Conn) error {
-		rows, err := c.QueryContext(ctx, d.w.render("tx_idle", values{most: batch}))
+	err = s.transaction(ctx, func(c *sql.Conn) (func(), error) {
+		rows, err := c.QueryContext(ctx, s.w.render("tx_idle", values{most: batch}))
 		idle, err = scanAll(rows, err, scanOne[string])
 		if err == nil && len(idle) > 0 {
-			_, err = c.ExecContext(ctx, d.w.render("tx_sweep", values{names: idle}))
+			_, err = c.ExecContext(ctx, s.w.render("tx_sweep", values{names: idle}))
 		}
-		return err
+		return func() {}, err
 	})
 	return idle, err
 }

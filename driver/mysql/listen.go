@@ -1,0 +1,177 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
+	"github.com/lockerproject/locker/internal/retry"
+)
+
+// A process that waits has a connection on which a statement sleeps (SLEEP), and nothing else is executed. Whoever grants
+// one of its tickets interrupts that statement (KILL QUERY), for which an account needs no right among its own connections.
+// The process then reads what it was granted. A statement begins to sleep only if it finds no grant that the process does
+// not know, so none is missed in between.
+//
+// The row of the process has the number of the connection, and the start of the server that has given it: numbers are not
+// given twice before a server is restarted, so no other connection is interrupted. The connection is closed afterwards, and
+// not returned to the pool.
+
+// listening is what wakes a process: a connection, and the start of its server. 0: nothing.
+type listening struct {
+	server     uint64
+	connection int64
+}
+
+const (
+	sleepFor    = 2 // seconds
+	listenBound = 10 * time.Second
+	testEvery   = 50 * time.Millisecond
+)
+
+// errDeaf says that connections cannot be woken: by a proxy, or by processes of another account.
+var errDeaf = fmt.Errorf("a sleeping connection cannot be interrupted: %w", sqlqueue.ErrNoNotices)
+
+// How a sleep ended.
+const (
+	woken   = 1
+	unknown = 2 // it did not begin: there is a grant that is not known
+	changed = 3 // it did not begin: the row of the process has another connection
+)
+
+// Listen implements sqlqueue.Notifier.
+func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) error {
+	bounded, cancel := context.WithTimeout(ctx, listenBound)
+	defer cancel()
+	raiseLimit(s.db, 1)
+	c, err := s.db.Conn(bounded)
+	if err != nil {
+		raiseLimit(s.db, -1)
+		return err
+	}
+	defer func() {
+		s.listening.Store(&listening{})
+		raiseLimit(s.db, -1) // first, so that nobody else opens a connection in its stead
+		discard(c)
+	}()
+	l := &listener{s: s, c: c, in: in}
+	l.v.process = sqlqueue.Channel(process) << 16
+	l.v.last = l.v.process + 1<<16 - 1
+	if err := c.QueryRowContext(bounded, s.w.render("self", l.v)).Scan(&l.v.start, &l.v.connection); err != nil {
+		return err
+	}
+	s.listening.Store(&listening{l.v.start, l.v.connection})
+	if _, err := s.exec(bounded, "listening", l.v); err != nil {
+		return err
+	}
+	if err := l.test(ctx); err != nil {
+		return err
+	}
+	in.Ready()
+	for {
+		if err := l.next(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// A listener is a connection that sleeps.
+type listener struct {
+	s  *store
+	c  *sql.Conn
+	in *sqlqueue.Inbox
+	v  values // of its statements; seqs: the grants that are known
+}
+
+// test finds out whether the connection can be woken.
+func (l *listener) test(ctx context.Context) error {
+	slept := make(chan struct{})
+	tested := make(chan struct{})
+	go func() {
+		defer close(tested)
+		for retry.Sleep(ctx, testEvery, slept) {
+			_, _ = l.s.exec(ctx, "wake", l.v)
+		}
+	}()
+	how, err := l.sleep(ctx)
+	close(slept)
+	<-tested
+	if err == nil && how == 0 {
+		err = errDeaf
+	}
+	return err
+}
+
+// sleep sleeps until it is woken, or for a while (0).
+func (l *listener) sleep(ctx context.Context) (how int, err error) {
+	v := l.v
+	v.key = sleepFor
+	if len(v.seqs) == 0 {
+		v.seqs = []uint64{0}
+	}
+	err = l.c.QueryRowContext(ctx, l.s.w.render("sleep", v)).Scan(&how)
+	if code(err) == errInterrupted {
+		return woken, nil
+	}
+	return how, err
+}
+
+// next sleeps, and then reads what has happened.
+func (l *listener) next(ctx context.Context) error {
+	how, err := l.sleep(ctx)
+	if err != nil || how == 0 {
+		return err
+	}
+	if how == changed {
+		if n, err := l.s.change(ctx, "listening_still", l.v); err != nil || n == 0 {
+			return errDeaf
+		}
+		return nil
+	}
+	rows, err := l.c.QueryContext(ctx, l.s.w.render("granted", l.v))
+	grants, err := scanAll(rows, err, func(rows *sql.Rows) (g sqlqueue.Grant, err error) {
+		err = rows.Scan(&g.Token, &g.ID, &g.Heartbeat)
+		return g, err
+	})
+	if code(err) == errInterrupted { // another has happened
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	known := make(map[uint64]bool, len(l.v.seqs))
+	for _, seq := range l.v.seqs {
+		known[seq] = true
+	}
+	l.v.seqs = l.v.seqs[:0]
+	news := false
+	for _, g := range grants {
+		l.v.seqs = append(l.v.seqs, g.Token)
+		if !known[g.Token] {
+			l.in.Granted(g)
+			news = true
+		}
+	}
+	if how == woken && !news { // a ticket was broken, or a lease ends sooner
+		l.in.Missed()
+		l.in.AllDue()
+	}
+	return nil
+}
+
+// wake wakes the processes of some tickets.
+func (s *store) wake(ctx context.Context, c *sql.Conn, rows []row) {
+	last := int64(0)
+	for _, r := range rows {
+		if r.connection <= 0 || r.connection == last {
+			continue
+		}
+		last = r.connection
+		_, err := c.ExecContext(ctx, s.w.render("wake", values{connection: r.connection}))
+		if code(err) == errKillDenied {
+			_, _ = c.ExecContext(ctx, s.w.render("deaf", values{process: r.process, connection: r.connection}))
+		}
+	}
+}
