@@ -123,14 +123,18 @@ const (
 	headAll   = 1 << 30
 )
 
-// readsOn reports whether the first tickets of a queue may not be enough for a decision.
-func readsOn(q []row, read int) bool {
-	return len(q) == read && !slices.ContainsFunc(q, func(r row) bool { return !r.Shared })
+// readsOn reports whether the first tickets of a queue, without one that is to be removed, may not be enough for a
+// decision.
+func readsOn(q []row, read int, gone func(row) bool) bool {
+	return len(q) == read && !slices.ContainsFunc(q, func(r row) bool { return !r.Shared && !gone(r) })
 }
 
-func (t *turn) head() (q []row, err error) {
+func nothing(row) bool { return false }
+
+// head returns the first tickets of the queue: those that are needed for a decision when one of them is removed.
+func (t *turn) head(gone func(row) bool) (q []row, err error) {
 	for _, most := range []int{headLeast, headAll} {
-		if q, err = rowsOf(t, "head", values{most: most}, scanRow); err != nil || !readsOn(q, most) {
+		if q, err = rowsOf(t, "head", values{most: most}, scanRow); err != nil || !readsOn(q, most, gone) {
 			break
 		}
 	}
@@ -139,9 +143,9 @@ func (t *turn) head() (q []row, err error) {
 
 // queue removes what has expired at the head of the queue, and returns what it reads of it then. Tickets that have expired
 // and cannot be removed now are held.
-func (t *turn) queue() (q []row, err error) {
+func (t *turn) queue(gone func(row) bool) (q []row, err error) {
 	for {
-		if q, err = t.head(); err != nil {
+		if q, err = t.head(gone); err != nil {
 			return nil, err
 		}
 		if !slices.ContainsFunc(q, func(r row) bool { return r.left <= 0 }) {
@@ -288,7 +292,9 @@ func (t *turn) grant(r *row, others bool) error {
 // drop removes a ticket, which was read after the queue was locked, and grants the next. It reports whether the ticket's
 // lease went on. Q is the head of the queue.
 func (t *turn) drop(q []row, gone row) (live bool, err error) {
-	live = gone.left > 0
+	if live = gone.left > 0; gone.process != t.process && !gone.Held { // somebody else has broken it
+		t.woken = append(t.woken, gone)
+	}
 	if gone.Held && !gone.isAnchor(t.name) { // else it is locked
 		guarded, err := rowsOf(t, "hold", values{entry: gone.entry}, scanOne[bool])
 		if err != nil || len(guarded) == 0 {
@@ -307,7 +313,7 @@ func (t *turn) drop(q []row, gone row) (live bool, err error) {
 		return live, t.wakeFirst()
 	}
 	if slices.ContainsFunc(q, func(r row) bool { return r.left <= 0 && r.entry != gone.entry }) {
-		if q, err = t.queue(); err != nil {
+		if q, err = t.queue(func(r row) bool { return r.entry == gone.entry }); err != nil {
 			return false, err
 		}
 	}

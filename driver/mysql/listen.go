@@ -62,6 +62,10 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 	if err := c.QueryRowContext(bounded, s.w.render("self", l.v)).Scan(&l.v.start, &l.v.connection); err != nil {
 		return err
 	}
+	// In other isolation levels the statement that sleeps would keep old versions of rows from being purged.
+	if _, err := c.ExecContext(bounded, "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"); err != nil {
+		return err
+	}
 	s.listening.Store(&listening{l.v.start, l.v.connection})
 	if _, err := s.exec(bounded, "listening", l.v); err != nil {
 		return err
@@ -135,8 +139,8 @@ func (l *listener) next(ctx context.Context) error {
 		err = rows.Scan(&g.Token, &g.ID, &g.Heartbeat)
 		return g, err
 	})
-	if code(err) == errInterrupted { // another has happened
-		err = nil
+	if code(err) == errInterrupted || rolledBack(err) { // it does not sleep until it has read them
+		return nil
 	}
 	if err != nil {
 		return err

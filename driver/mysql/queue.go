@@ -80,7 +80,7 @@ func (s *store) late(ctx context.Context, why error) (sqlqueue.Answer, error) {
 
 // take takes a ticket of a queue that is locked.
 func (t *turn) take(v values, a sqlqueue.Answer) (sqlqueue.Answer, error) {
-	q, err := t.queue()
+	q, err := t.queue(nothing)
 	if err == nil {
 		q, err = t.settle(q, nil)
 	}
@@ -150,7 +150,9 @@ func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sql
 	if err != nil || n > 0 {
 		return sqlqueue.Removal{Found: n > 0}, err
 	}
-	return s.removal(ctx, process, h.Name, func(t *turn, q []row) ([]row, error) { return t.own(q, h.ID) })
+	return s.removal(ctx, process, h.Name, func(r row) bool { return r.ID == h.ID }, func(t *turn) ([]row, error) {
+		return rowsOf(t, "find", valuesOf(h.Name, h.ID), scanRow)
+	})
 }
 
 // Break implements sqlqueue.Store.
@@ -158,21 +160,24 @@ func (s *store) Break(ctx context.Context, process int64, name string, token uin
 	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // there may be no tables
 		return sqlqueue.Removal{}, err
 	}
-	return s.removal(ctx, process, name, func(t *turn, _ []row) ([]row, error) {
-		found, err := rowsOf(t, "numbered", values{token: token}, scanRow)
-		t.woken = append(t.woken, found...)
-		return found, err
+	return s.removal(ctx, process, name, func(r row) bool { return r.Token == token }, func(t *turn) ([]row, error) {
+		return rowsOf(t, "numbered", values{token: token}, scanRow)
 	})
 }
 
-func (s *store) removal(ctx context.Context, process int64, name string, find func(*turn, []row) ([]row, error)) (r sqlqueue.Removal, err error) {
+// removal removes a ticket of a queue, which is found among the first or by a query.
+func (s *store) removal(ctx context.Context, process int64, name string, is func(row) bool, find func(*turn) ([]row, error)) (r sqlqueue.Removal, err error) {
 	r.Grants, err = s.turn(ctx, process, name, false, func(t *turn) error {
 		r.Found = false
-		q, err := t.head()
+		q, err := t.head(is)
 		if err != nil {
 			return err
 		}
-		found, err := find(t, q)
+		if i := slices.IndexFunc(q, is); i >= 0 {
+			r.Found, err = t.drop(q, q[i])
+			return err
+		}
+		found, err := find(t)
 		if err == nil && len(found) > 0 {
 			r.Found, err = t.drop(q, found[0])
 		}
@@ -309,7 +314,7 @@ func (s *store) Due(ctx context.Context, process int64, names []string) (due []s
 	for some := range slices.Chunk(names, dueNames) {
 		qs, err := s.heads(ctx, some, dueLeast)
 		for i, q := range qs {
-			if err == nil && readsOn(q, dueLeast) {
+			if err == nil && readsOn(q, dueLeast, nothing) {
 				var all [][]row
 				if all, err = s.heads(ctx, some[i:i+1], headAll); err == nil {
 					q = all[0]
@@ -353,10 +358,14 @@ func (s *store) heads(ctx context.Context, names []string, most int) ([][]row, e
 }
 
 // dueIn returns when the first of the tickets at the head of a queue expires, up to an exclusive one; less than 0 if one
-// has.
+// has, or could be granted.
 func dueIn(q []row) time.Duration {
 	in := time.Hour
-	for _, r := range q {
+	granted := driver.Granted(shownAs(q))
+	for i, r := range q {
+		if granted[i] && !r.Held {
+			return -1
+		}
 		if in = min(in, r.left); !r.Shared {
 			break
 		}
@@ -373,7 +382,7 @@ func (s *store) Advance(ctx context.Context, process int64, name string) ([]sqlq
 }
 
 func (t *turn) advance() error {
-	q, err := t.queue()
+	q, err := t.queue(nothing)
 	if err == nil {
 		_, err = t.settle(q, nil)
 	}

@@ -161,8 +161,8 @@ UPDATE {processes} SET connection = -1 WHERE id = {process} AND connection = {co
 SELECT IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
   IF((SELECT COUNT(*) FROM {processes} WHERE id BETWEEN {process} AND {last} AND connection <> {connection}) > 0, 3, SLEEP({key})))
 
--- granted: the tickets of this process that have a provisional lease.
-SELECT seq, id, heartbeat FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND id IS NOT NULL
+-- granted: the tickets of this process that have a provisional lease. It waits until what it reads is committed.
+SELECT seq, id, heartbeat FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND id IS NOT NULL LOCK IN SHARE MODE
 
 -- self: the server and its start, and the number of the connection.
 SELECT {server}, CONNECTION_ID() FROM DUAL WHERE {autocommit}
