@@ -9,9 +9,9 @@ import (
 
 // A statement that inserts a ticket contains the start of the server that it is meant for. A server that has lost commits,
 // in a crash or as a replica that takes over, would give the tokens in them again. So for each start of a server the first
-// driver raises AUTO_INCREMENT to the server's clock, in 256ths of a millisecond. Tokens grow as long as the servers' clocks
-// agree and fewer than 256,000 numbers a second are used on average. A try that is refused uses one too, and with
-// auto_increment_increment each is so many.
+// driver raises AUTO_INCREMENT to the server's clock, in 2^20ths of a millisecond. Tokens grow as long as the servers'
+// clocks agree and fewer than a billion numbers a second are used on average, and over the change from earlier versions of
+// the tables, whose tokens were as great.
 
 // readServer reads the server's clock, in microseconds, and which server it is. If this process comes back to a server from
 // another one, that server may lack the tokens that the other has given since: tokens are raised again.

@@ -6,10 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -48,32 +46,6 @@ func TestStatementsOfACycle(t *testing.T) {
 	}
 }
 
-// Queues that do not move are read together, however far apart their waiters came.
-func TestQueuesAtRest(t *testing.T) {
-	for _, c := range []struct {
-		queues int
-		apart  time.Duration
-	}{{2, 20 * time.Millisecond}, {3, 17 * time.Millisecond}, {90, 7 * time.Millisecond}} {
-		synctest.Test(t, func(t *testing.T) {
-			if n := mysql.PollsAtRest(c.queues, c.apart); n > 20 {
-				t.Errorf("%d queues, %v apart: %d polls a second, want 20", c.queues, c.apart, n)
-			}
-		})
-	}
-}
-
-// A queue that stood still for once is soon fast again: those far back do not sleep for as long as if it always moved
-// so slowly.
-func TestQueueAfterAStandstill(t *testing.T) {
-	for _, d := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond} {
-		n := mysql.GrantsAfter(d, 16)
-		t.Logf("%d grants a second after the queue stood still for %v", n, d)
-		if n < 300 {
-			t.Errorf("%d grants a second after the queue stood still for %v, want 300", n, d)
-		}
-	}
-}
-
 // Queues that do not move are read together.
 func TestQueuesCostNoStatements(t *testing.T) {
 	t.Parallel()
@@ -99,7 +71,7 @@ func TestQueuesCostNoStatements(t *testing.T) {
 	time.Sleep(2 * time.Second) // the queues do not move
 	rate := questionsASecond(t, db)
 	t.Logf("%d queues: %.1f statements a second", queues, rate)
-	if rate > 35 { // up to 27 polls, a heartbeat, a renewal now and then
+	if rate > 6 { // a heartbeat, a check of all queues, half a sleep, and renewals now and then
 		t.Errorf("%d queues cost %.1f statements a second", queues, rate)
 	}
 }
@@ -144,7 +116,7 @@ func TestWaitersCostNoStatements(t *testing.T) {
 		time.Sleep(time.Second) // the queue does not move
 		rate := questionsASecond(t, db)
 		t.Logf("%d waiters: %.1f statements a second", n, rate)
-		if rate > 25 { // 20 polls, a heartbeat, a renewal now and then
+		if rate > 6 { // a heartbeat, a check of the queue, half a sleep, and renewals now and then
 			t.Errorf("%d waiters cost %.1f statements a second", n, rate)
 		}
 	}

@@ -125,6 +125,7 @@
 // (WithoutCreate), and give the driver's user the rights that it needs to work:
 //
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tickets TO 'locks'@'%';
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_processes TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE ON app.locker_slots TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tx TO 'locks'@'%';
 //
@@ -133,6 +134,7 @@
 //
 //	GRANT SELECT ON app.locker_queues TO 'ops'@'%';
 //	GRANT SELECT ON app.locker_tickets TO 'ops'@'%';
+//	GRANT SELECT ON app.locker_processes TO 'ops'@'%';
 //
 // # For people
 //

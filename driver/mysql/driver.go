@@ -121,7 +121,7 @@ func newDriver(db *sql.DB, o options, w *wire) *Driver {
 
 // build makes the engine. The options are for tests.
 func (d *Driver) build(o sqlqueue.Options) {
-	o.Store, o.Notifier, o.Liveness = d.s, d.s, d.s.opts.liveness
+	o.Store, o.Notifier, o.Liveness, o.ListenToWait = d.s, d.s, d.s.opts.liveness, true
 	d.e = sqlqueue.New(o)
 	d.engine = d.e
 }

@@ -26,7 +26,7 @@ func lockGap(t *testing.T, db *sql.DB, prefix, name string, last uint64) *sql.Tx
 	must(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	rows, err := tx.QueryContext(t.Context(), fmt.Sprintf(
-		"SELECT seq FROM %s_tickets FORCE INDEX (queue) WHERE name = '%s' AND seq > %d FOR UPDATE", prefix, name, last/mysql.Turns))
+		"SELECT seq FROM %s_tickets FORCE INDEX (queue) WHERE name = '%s' AND seq > %d FOR UPDATE", prefix, name, last))
 	must(t, err)
 	for rows.Next() {
 		t.Error("somebody waits already")

@@ -58,7 +58,7 @@ func TestDocumentedRights(t *testing.T) {
 				revoked++
 			}
 		}
-		if revoked != 4+3+4 {
+		if revoked != 4+4+3+4 {
 			t.Errorf("%d rights were revoked", revoked)
 		}
 		must(t, ping(t.Context()))

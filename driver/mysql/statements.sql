@@ -13,10 +13,10 @@ SELECT 1 FROM DUAL WHERE {autocommit}
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
 FROM DUAL WHERE {autocommit}
 
--- raise: move AUTO_INCREMENT to the clock, in 256ths of a millisecond, unless it is beyond that. Then a ticket may have the
+-- raise: move AUTO_INCREMENT to the clock, in 2^20ths of a millisecond, unless it is beyond that. Then a ticket may have the
 -- number: error 1062. Error 1048: the server is another one.
 INSERT INTO {tickets} (entry, seq, process, queued, held, shared, permits, ttl, since, owner, note)
-VALUES ({raised}, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) * 256 DIV 1000, 0, 0,
+VALUES ({raised}, (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000) << 20, 0, 0,
   (SELECT 0 FROM DUAL WHERE {here} AND {autocommit}), 0, 0, 0, UTC_TIMESTAMP(6), x'', x'')
 
 -- raise_clear: delete the row of raise. The sweep deletes what is left.

@@ -129,8 +129,10 @@ func scanOne[T any](rows *sql.Rows) (x T, err error) {
 func (s *store) transaction(ctx context.Context, f func(*sql.Conn) (then func(), err error)) error {
 	return s.retry(ctx, func() error {
 		return s.with(ctx, func(c *sql.Conn) error {
-			if _, err := c.ExecContext(ctx, "START TRANSACTION"); err != nil {
-				return &notDone{err}
+			for _, begin := range []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"} { // other levels lock gaps
+				if _, err := c.ExecContext(ctx, begin); err != nil {
+					return &notDone{err}
+				}
 			}
 			then, err := f(c)
 			if err != nil {

@@ -22,7 +22,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	}
 	if !queued {
 		e.book.remove(w, err == nil)
-		if err == nil {
+		if err == nil && !e.opts.ListenToWait {
 			e.listenSoon()
 		}
 		return g, err

@@ -18,9 +18,10 @@ import (
 // A ticket in the database that this process neither waits for nor holds is an orphan: the answer to its request was
 // lost, or its caller has left. compare returns it, and the background task releases it.
 type book struct {
-	liveness  time.Duration
-	changed   chan struct{} // wakes the background task
-	reconnect chan struct{} // the listener has to begin anew
+	liveness     time.Duration
+	listenToWait bool          // see Options
+	changed      chan struct{} // wakes the background task
+	reconnect    chan struct{} // the listener has to begin anew
 
 	mu         sync.Mutex
 	process    int64 // ID of this process in the database; see process.go
