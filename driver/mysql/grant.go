@@ -163,29 +163,44 @@ func (t *turn) queue(gone func(row) bool) (q []row, err error) {
 
 // reap removes tickets of the queue that have expired, but for those that transactions guard.
 func (t *turn) reap() (removed int, err error) {
-	dead, err := rowsOf(t, "dead", values{}, scanOne[int64])
-	if err == nil && len(dead) > 0 { // no later heartbeat revives a process whose ticket is removed
-		slices.Sort(dead)
-		_, _, err = t.exec("reap_processes", values{numbers: dead})
-	}
-	if err != nil {
-		return 0, err
-	}
 	ended, err := rowsOf(t, "ended", values{}, scanRow)
 	if err != nil || len(ended) == 0 {
 		return 0, err
 	}
+	var anchor []row // it is locked already
 	var v values
 	for _, r := range ended {
-		v.entries = append(v.entries, r.entry)
+		if !r.Held && r.heartbeat > 0 {
+			v.numbers = append(v.numbers, r.process)
+		}
+		if r.isAnchor(t.name) {
+			anchor = append(anchor, r)
+		} else {
+			v.entries = append(v.entries, r.entry)
+		}
 	}
-	over, err := rowsOf(t, "over", v, func(rows *sql.Rows) (r row, err error) {
-		err = rows.Scan(&r.entry, &r.Token, &r.guarded)
-		return r, err
-	})
+	if len(v.numbers) > 0 { // no later heartbeat revives a process whose ticket is removed
+		slices.Sort(v.numbers)
+		v.numbers = slices.Compact(v.numbers)
+		if _, _, err := t.exec("reap_processes", v); err != nil {
+			return 0, err
+		}
+	}
+	var over []row
+	if len(v.entries) > 0 {
+		over, err = rowsOf(t, "over", v, func(rows *sql.Rows) (r row, err error) {
+			err = rows.Scan(&r.entry, &r.Token, &r.guarded)
+			return r, err
+		})
+	}
 	if err != nil {
 		return 0, err
 	}
+	return t.removeUnguarded(append(anchor, over...))
+}
+
+// removeUnguarded removes tickets, whose rows are locked, but for those that transactions guard.
+func (t *turn) removeUnguarded(over []row) (removed int, err error) {
 	var free []string
 	for _, r := range over {
 		unguarded, err := t.unguarded(r)

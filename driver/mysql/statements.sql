@@ -105,19 +105,16 @@ WHERE entry = {name}
 -- remove: remove a ticket that is no anchor, or has to go with it.
 DELETE FROM {tickets} WHERE entry IN ({entries})
 
--- ended: tickets of a queue whose lease is over, and those that wait without a process.
+-- ended: tickets of a queue whose lease is over, and those that wait and whose process has sent no heartbeat.
 SELECT {ticket} FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
-WHERE t.name = {name} AND IF(t.held, t.expires_at <= {now}, p.id IS NULL) ORDER BY t.seq LIMIT 1000
+WHERE t.name = {name} AND IF(t.held, t.expires_at <= {now}, p.id IS NULL OR p.alive_until <= {now}) ORDER BY t.seq LIMIT 1000
 
 -- reap_processes: remove the processes of tickets of a queue that have sent no heartbeat.
 DELETE FROM {processes} WHERE id IN ({numbers}) AND alive_until <= {now}
 
--- dead: the processes of tickets of a queue that have sent no heartbeat.
-SELECT DISTINCT p.id FROM {tickets} AS t JOIN {processes} AS p ON p.id = t.process
-WHERE t.name = {name} AND t.held = 0 AND p.alive_until <= {now} LIMIT 1000
-
--- over: lock those of some tickets whose lease is over, and those that wait: whether transactions may guard them.
-SELECT entry, seq, guards > 0 FROM {tickets} WHERE entry IN ({entries}) AND IF(held, expires_at <= {now}, 1) FOR UPDATE
+-- over: lock those of some tickets whose lease is over, or that wait without a process: whether transactions may guard them.
+SELECT t.entry, t.seq, t.guards > 0 FROM {tickets} AS t WHERE t.entry IN ({entries})
+  AND IF(t.held, t.expires_at <= {now}, NOT EXISTS (SELECT 1 FROM {processes} AS p WHERE p.id = t.process)) FOR UPDATE
 
 -- unguarded: lock a ticket unless a transaction guards it.
 SELECT t.entry FROM {tickets} AS t FORCE INDEX (queue) WHERE t.name = {name} AND t.seq = {token} FOR UPDATE SKIP LOCKED
