@@ -26,8 +26,12 @@ const (
 
 // with calls f with a connection. When the server has not executed the request, because
 // the connection had ended or the server is read only, as a demoted primary is, with
-// discards the connection and tries the next, up to a new one.
-func (s *store) with(ctx context.Context, f func(*sql.Conn) error) error {
+// discards the connection and tries the next, up to a new one. Requests that are under way end with Close.
+func (s *store) with(caller context.Context, f func(context.Context, *sql.Conn) error) error {
+	ctx, cancel := context.WithCancel(caller)
+	defer cancel()
+	stop := context.AfterFunc(s.closed, cancel)
+	defer stop()
 	if s.idleStale.Load() && s.idleStale.Swap(false) {
 		s.discardIdle(ctx)
 	}
@@ -38,7 +42,7 @@ func (s *store) with(ctx context.Context, f func(*sql.Conn) error) error {
 			return &notDone{err}
 		}
 		began := time.Now()
-		err = f(c)
+		err = f(ctx, c)
 		if err != nil && ctx.Err() != nil && time.Since(began) > staleAfter {
 			s.idleStale.Store(true)
 		}

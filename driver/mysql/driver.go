@@ -74,7 +74,8 @@ type Driver struct {
 	engine
 	e        *sqlqueue.Engine
 	s        *store
-	owned    bool // the database is ours to close
+	owned    bool               // the database is ours to close
+	stop     context.CancelFunc // ends the requests that are under way
 	txQueues txQueues
 	closed   sync.Once
 }
@@ -115,6 +116,7 @@ func newDriver(db *sql.DB, o options, w *wire) *Driver {
 	s := &store{opts: o, w: w, db: db, creating: make(chan struct{}, 1), extra: make(chan struct{}, 1)}
 	s.listening.Store(&listening{})
 	d := &Driver{s: s, txQueues: txQueues{names: make(map[string]*txQueue)}}
+	s.closed, d.stop = context.WithCancel(context.Background())
 	d.build(sqlqueue.Options{})
 	return d
 }
@@ -176,6 +178,7 @@ func (d *Driver) Close() error {
 	var err error
 	d.closed.Do(func() {
 		err = d.engine.Close()
+		d.stop()
 		if d.owned {
 			err = d.s.db.Close()
 		}

@@ -67,7 +67,7 @@ func (busyError) Error() string { return "the queue is in use" }
 // turn runs f in a transaction on the queue of a name, and wakes those that were granted something after its commit. With
 // skip it does not wait for the queue.
 func (s *store) turn(ctx context.Context, process int64, name string, skip bool, f func(*turn) error) (grants []sqlqueue.Grant, err error) {
-	err = s.transaction(ctx, func(c *sql.Conn) (then func(), err error) {
+	err = s.transaction(ctx, func(ctx context.Context, c *sql.Conn) (then func(), err error) {
 		t := &turn{s: s, ctx: ctx, c: c, name: name, process: process}
 		if err := t.lock(skip); err != nil {
 			return nil, err

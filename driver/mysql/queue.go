@@ -253,7 +253,7 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 	}
 	first, err := query(ctx, s, s.w.render("first", v), scanRow)
 	if err == nil && len(first) > 0 {
-		_ = s.with(ctx, func(c *sql.Conn) error { s.wake(ctx, c, first); return nil })
+		_ = s.with(ctx, func(ctx context.Context, c *sql.Conn) error { s.wake(ctx, c, first); return nil })
 	}
 	return true, nil // without a notice the waiter asks soon
 }

@@ -126,7 +126,7 @@ func (s *store) create(ctx context.Context, missing error) error {
 	if err := s.checkVersion(ctx, missing); err != nil { // some tables are there
 		return err
 	}
-	return s.with(ctx, func(conn *sql.Conn) error { // one connection, whose autocommit is checked first
+	return s.with(ctx, func(ctx context.Context, conn *sql.Conn) error { // one connection, whose autocommit is checked first
 		if _, err := conn.ExecContext(ctx, s.w.render("autocommit", values{})); err != nil {
 			if code(err) == errRange {
 				err = autocommitError(err)

@@ -17,6 +17,7 @@ type store struct {
 	w    *wire
 	db   *sql.DB
 
+	closed    context.Context           //nolint:containedctx // ends when Close does
 	creating  chan struct{}             // held while the tables are being created
 	created   atomic.Bool               // they were there: they are not created again
 	extra     chan struct{}             // held while there is a connection beyond the pool's limit
@@ -34,7 +35,7 @@ func (s *store) exec(ctx context.Context, name string, v values) (sql.Result, er
 
 func (s *store) execText(ctx context.Context, text string) (r sql.Result, err error) {
 	err = s.retry(ctx, func() error {
-		return s.with(ctx, func(c *sql.Conn) (err error) {
+		return s.with(ctx, func(ctx context.Context, c *sql.Conn) (err error) {
 			r, err = c.ExecContext(ctx, text)
 			return err
 		})
@@ -82,7 +83,7 @@ func look[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows
 }
 
 func queryOnce[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
-	err = s.with(ctx, func(c *sql.Conn) error {
+	err = s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
 		rows, err := c.QueryContext(ctx, text)
 		if broken(err) { // a query may be sent again
 			return errors.Join(sqldriver.ErrBadConn, err)
@@ -126,15 +127,15 @@ func scanOne[T any](rows *sql.Rows) (x T, err error) {
 }
 
 // transaction runs f in a transaction, and what it returns after the commit.
-func (s *store) transaction(ctx context.Context, f func(*sql.Conn) (then func(), err error)) error {
+func (s *store) transaction(ctx context.Context, f func(context.Context, *sql.Conn) (then func(), err error)) error {
 	return s.retry(ctx, func() error {
-		return s.with(ctx, func(c *sql.Conn) error {
+		return s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
 			for _, begin := range []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"} { // other levels lock gaps
 				if _, err := c.ExecContext(ctx, begin); err != nil {
 					return &notDone{err}
 				}
 			}
-			then, err := f(c)
+			then, err := f(ctx, c)
 			if err != nil {
 				if _, failed := c.ExecContext(ctx, "ROLLBACK"); failed != nil {
 					discard(c)

@@ -76,7 +76,7 @@ func (s *store) sweepTx(ctx context.Context) (idle []string, err error) {
 	if err != nil || len(some) == 0 {
 		return nil, err
 	}
-	err = s.transaction(ctx, func(c *sql.Conn) (func(), error) {
+	err = s.transaction(ctx, func(ctx context.Context, c *sql.Conn) (func(), error) {
 		rows, err := c.QueryContext(ctx, s.w.render("tx_idle", values{most: batch}))
 		idle, err = scanAll(rows, err, scanOne[string])
 		if err == nil && len(idle) > 0 {
