@@ -34,12 +34,12 @@ func TestStatementsOfACycle(t *testing.T) {
 			db := connect(t, start(t), "")
 			l, _, _ := fresh(t, db)
 			must(t, take(t, l, "a").Release(t.Context()))
-			const cycles = 100
+			const cycles, sweep = 100, 3 // one process in ten sweeps at once
 			before := questions(t, db)
 			for range cycles {
 				must(t, take(t, l, "a").Release(t.Context()))
 			}
-			if n := questions(t, db) - before - 1; n != 2*cycles {
+			if n := questions(t, db) - before - 1; n < 2*cycles || n > 2*cycles+sweep {
 				t.Errorf("%d statements for %d cycles of acquire and release, want 2 each", n, cycles)
 			}
 		})

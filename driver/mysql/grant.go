@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"slices"
@@ -104,8 +103,8 @@ func rowsOf[T any](t *turn, statement string, v values, scan func(*sql.Rows) (T,
 
 func (t *turn) lock(skip bool) error {
 	if skip {
-		if free, err := rowsOf(t, "try", values{}, scanOne[int]); err != nil || len(free) == 0 {
-			return cmp.Or[error](err, busyError{})
+		if err := t.try(); err != nil {
+			return err
 		}
 	}
 	locked, err := rowsOf(t, "lock", values{start: t.s.start.Load()}, func(rows *sql.Rows) (struct{}, error) {
@@ -113,6 +112,23 @@ func (t *turn) lock(skip bool) error {
 	})
 	if err == nil && len(locked) == 0 {
 		err = errNoSlot
+	}
+	return err
+}
+
+// try locks the queue, unless somebody else has locked a part of it.
+func (t *turn) try() error {
+	free, err := rowsOf(t, "try", values{}, scanOne[int])
+	if err == nil && len(free) > 0 {
+		if free, err = rowsOf(t, "try_anchor", values{}, scanOne[int]); err == nil && len(free) == 0 {
+			var there []int
+			if there, err = rowsOf(t, "anchored", values{}, scanOne[int]); err == nil && len(there) == 0 {
+				return nil
+			}
+		}
+	}
+	if err == nil && len(free) == 0 {
+		err = busyError{}
 	}
 	return err
 }

@@ -150,6 +150,12 @@ func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sql
 	if err != nil || n > 0 {
 		return sqlqueue.Removal{Found: n > 0}, err
 	}
+	if h.Token == 0 { // it may not be there, and then the release does not wait for others who use the queue
+		found, err := query(ctx, s, s.w.render("find", valuesOf(h.Name, h.ID)), scanRow)
+		if err != nil || len(found) == 0 {
+			return sqlqueue.Removal{}, err
+		}
+	}
 	return s.removal(ctx, process, h.Name, func(r row) bool { return r.ID == h.ID }, func(t *turn) ([]row, error) {
 		return rowsOf(t, "find", valuesOf(h.Name, h.ID), scanRow)
 	})

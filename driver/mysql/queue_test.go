@@ -233,7 +233,7 @@ func TestLapsedLeaseIsNotRevived(t *testing.T) {
 		if g, err := d.Acquire(ctx, r); err == nil && g.Asked.Before(time.Now().Add(-5*time.Second)) || err != nil && !errors.Is(err, driver.ErrLost) {
 			t.Errorf("the ticket was acquired again: %+v, %v", g, err)
 		}
-		next := driver.Request{Name: "a", ID: "next-1", TTL: time.Minute}
+		next := driver.Request{Name: "a", ID: "next-1", TTL: time.Minute, Wait: true}
 		if g, err := d.Acquire(t.Context(), next); err != nil {
 			t.Error(err)
 		} else {

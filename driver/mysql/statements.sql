@@ -55,6 +55,12 @@ DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guar
 -- try: lock the slot of a name, unless somebody else has locked it.
 SELECT 1 FROM {slots} WHERE {column} = {slot} FOR UPDATE SKIP LOCKED
 
+-- try_anchor: lock the anchor of a name, unless somebody else has locked it.
+SELECT 1 FROM {tickets} WHERE entry = {name} FOR UPDATE SKIP LOCKED
+
+-- anchored: whether there is an anchor.
+SELECT 1 FROM {tickets} WHERE entry = {name}
+
 -- lock: lock the queue of a name, and read the clock after that: whether the server is the one that is meant, whether there
 -- is an anchor, whether it has no ticket, and whether it is marked to stay.
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {now}), {here}, a.entry IS NOT NULL, a.entry IS NOT NULL AND a.name IS NULL, COALESCE(a.queued, 0)
@@ -112,9 +118,9 @@ WHERE t.name = {name} AND IF(t.held, t.expires_at <= {now}, p.id IS NULL OR p.al
 -- reap_processes: remove the processes of tickets of a queue that have sent no heartbeat.
 DELETE FROM {processes} WHERE id IN ({numbers}) AND alive_until <= {now}
 
--- over: lock those of some tickets whose lease is over, or that wait without a process: whether transactions may guard them.
-SELECT t.entry, t.seq, t.guards > 0 FROM {tickets} AS t WHERE t.entry IN ({entries})
-  AND IF(t.held, t.expires_at <= {now}, NOT EXISTS (SELECT 1 FROM {processes} AS p WHERE p.id = t.process)) FOR UPDATE
+-- over: lock those of some tickets whose lease is over, or that wait without a process, unless they are in use: whether transactions may guard them.
+SELECT t.entry, t.seq, t.guards > 0 FROM {tickets} AS t FORCE INDEX (PRIMARY) WHERE t.entry IN ({entries})
+  AND IF(t.held, t.expires_at <= {now}, NOT EXISTS (SELECT 1 FROM {processes} AS p WHERE p.id = t.process)) FOR UPDATE SKIP LOCKED
 
 -- unguarded: lock a ticket unless a transaction guards it.
 SELECT t.entry FROM {tickets} AS t FORCE INDEX (queue) WHERE t.name = {name} AND t.seq = {token} FOR UPDATE SKIP LOCKED
@@ -126,11 +132,11 @@ SELECT guards > 0 FROM {tickets} WHERE entry = {entry} FOR UPDATE
 UPDATE {tickets} SET expires_at = LEAST(expires_at, {now}) WHERE entry = {entry} AND held = 1
 
 -- renew: extend leases that have not ended; never shorten one.
-UPDATE {tickets} SET provisional = 0, expires_at = GREATEST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
+UPDATE {tickets} FORCE INDEX (PRIMARY) SET provisional = 0, expires_at = GREATEST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
 WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
 
 -- shorten: end a lease earlier.
-UPDATE {tickets} SET expires_at = LEAST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
+UPDATE {tickets} FORCE INDEX (PRIMARY) SET expires_at = LEAST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
 WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
 
 -- renewed: which of these leases have not ended.
