@@ -201,6 +201,10 @@ WHERE COALESCE(t.name, t.entry) > {after} AND {autocommit}
     IF(t.held, t.expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND, p.id IS NULL))
 ORDER BY stale LIMIT {most}
 
+-- alone: lock the tickets of some names that expired a while ago and that nobody waits for, unless they are in use.
+SELECT entry FROM {tickets} FORCE INDEX (PRIMARY) WHERE entry IN ({names}) AND entry = name AND held = 1 AND queued = 0
+  AND guards = 0 AND expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND FOR UPDATE SKIP LOCKED
+
 -- sweep_processes: remove processes that sent no heartbeat a while ago.
 DELETE FROM {processes} WHERE alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND AND {autocommit}
 

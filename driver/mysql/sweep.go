@@ -20,7 +20,14 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 	if err != nil {
 		return "", 0, err
 	}
+	alone, err := s.sweepAlone(ctx, names)
+	if err != nil {
+		return "", 0, err
+	}
 	for _, name := range names {
+		if slices.Contains(alone, name) {
+			continue
+		}
 		_, err := s.turn(ctx, 0, name, true, func(t *turn) error {
 			n, err := t.reap()
 			if err == nil {
@@ -41,6 +48,22 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 		return names[most-1], busy, nil
 	}
 	return "", busy, s.sweepTxs(ctx)
+}
+
+// sweepAlone removes the tickets that nobody waits for.
+func (s *store) sweepAlone(ctx context.Context, names []string) (alone []string, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	err = s.transaction(ctx, func(ctx context.Context, c *sql.Conn) (func(), error) {
+		rows, err := c.QueryContext(ctx, s.w.render("alone", values{names: names}))
+		alone, err = scanAll(rows, err, scanOne[string])
+		if err == nil && len(alone) > 0 {
+			_, err = c.ExecContext(ctx, s.w.render("remove", values{entries: alone}))
+		}
+		return func() {}, err
+	})
+	return alone, err
 }
 
 // SweepTurn implements sqlqueue.Store.
