@@ -39,13 +39,14 @@ help: ## list the targets
 # Most of the time the tests wait for leases to end: packages, and the tests of one, go side by
 # side on two processors as on more. Three packages leave the processors some air: with four, stores
 # answer late now and then. What is compiled and linked meanwhile does not hold the tests up.
-TEST := go test -p 3 -parallel 8 -toolexec "nice -n 19" -timeout $(TIMEOUT)
+# `make lint` runs vet.
+TEST := go test -p 3 -parallel 8 -vet=off -toolexec "nice -n 19" -timeout $(TIMEOUT)
 
 # DynamoDB Local needs a processor for a millisecond for each request. It goes beside packages that
-# hardly need one.
+# hardly need one. driver/all needs every server, so it waits for the last that is built.
 SLEEPERS := dynamodb consul etcd memcached internal/cabinet
 empty :=
-NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|,$(SLEEPERS)))$$')
+NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|,all $(SLEEPERS)))$$') ./driver/all
 
 .PHONY: quick
 quick: ## run the tests that need no server: under a minute (the longest package first)
@@ -112,7 +113,7 @@ RACE_SKIP ?= ^TestConformance
 .PHONY: race
 race: servers gcc ## run the short tests under the race detector
 	@export LOCKER_TEST_REQUIRE=1 CGO_ENABLED=1; \
-	$(call in,.,go test -race -short -skip '$(RACE_SKIP)' -timeout $(TIMEOUT) $(FLAGS) ./...)
+	$(call in,.,$(TEST) -race -short -parallel 4 -skip '$(RACE_SKIP)' $(FLAGS) ./...)
 
 .PHONY: lint
 lint: tools ## golangci-lint, with .golangci.yml

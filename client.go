@@ -185,7 +185,7 @@ func (c *Client) Close() error {
 	defer close(c.closed)
 	defer deliverEach(held)
 	c.removals.startClosing()
-	errs := c.removeAll(held, until)
+	err := c.removeAll(held, until)
 	c.tasks.wait(until)
 	c.removals.waitEmpty(until)
 	c.tasks.stop()
@@ -193,10 +193,7 @@ func (c *Client) Close() error {
 	c.removals.group.Wait()
 	waitForAll(&c.ends, until)
 	c.background.wait(until)
-	if err := c.d.Close(); err != nil {
-		errs = append(errs, c.fail("close", "", err))
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, c.fail("close", "", c.d.Close()))
 }
 
 // releaseParallel is how many locks Close, and Release of a group, release at a
@@ -205,21 +202,9 @@ const releaseParallel = 64
 
 // removeAll removes the tickets of leases that Close has ended. A lock that was
 // lost is no failure of Close.
-func (c *Client) removeAll(all []*lease, until time.Time) []error {
-	var (
-		mu   sync.Mutex
-		errs []error
-	)
-	inParallel(len(all), releaseParallel, func(i int) {
+func (c *Client) removeAll(all []*lease, until time.Time) error {
+	return tryInParallel(len(all), releaseParallel, func(i int) error {
 		err := c.leases.remove(all[i].context(), all[i], until)
-		if err != nil && !errors.Is(err, ErrLost) {
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, c.fail("release", all[i].hold.Name, err))
-		}
+		return c.fail("release", all[i].hold.Name, ignore(err, ErrLost))
 	})
-	if len(errs) > 1 {
-		return []error{&several{errs: errs}}
-	}
-	return errs
 }

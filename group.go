@@ -135,31 +135,20 @@ func (k *Lock) releaseGroup(ctx context.Context) (ended []*lease, err error) {
 
 // releaseMembers releases all members in parallel, the last first, within one bound.
 func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) (ended []*lease, err error) {
-	if len(k.members) == 0 {
-		return nil, nil
-	}
-	var (
-		mu   sync.Mutex
-		errs []error
-	)
+	var mu sync.Mutex
 	n := len(k.members)
 	until := time.Now().Add(bound)
-	inParallel(n, releaseParallel, func(i int) {
+	err = tryInParallel(n, releaseParallel, func(i int) error {
 		m := k.members[n-1-i]
 		last, err := m.release(ctx, until)
-		mu.Lock()
-		defer mu.Unlock()
-		if err := ignore(err, ErrReleased); err != nil {
-			errs = append(errs, err)
-		}
 		if last {
+			mu.Lock()
+			defer mu.Unlock()
 			ended = append(ended, m.lease)
 		}
+		return ignore(err, ErrReleased)
 	})
-	if len(errs) == 0 {
-		return ended, nil
-	}
-	return ended, &several{errs: errs}
+	return ended, err
 }
 
 // extendGroup extends all members.

@@ -220,16 +220,6 @@ func (ls *leases) queueLost(l *lease, cause error) {
 	l.deliverLater()
 }
 
-// release removes a handle that has ended from its lease. After the last one the
-// ticket is removed; see remove.
-func (ls *leases) release(ctx context.Context, k *Lock, until time.Time) (last bool, err error) {
-	last, err = ls.dropHandle(k)
-	if last {
-		err = ls.remove(ctx, k.lease, until)
-	}
-	return last, err
-}
-
 // dropHandle reports whether k was the last handle of a lease that is held. Then
 // it has ended the lease. It returns ErrLost if the lease was lost before.
 func (ls *leases) dropHandle(k *Lock) (last bool, err error) {
@@ -262,7 +252,7 @@ func (ls *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	if end := l.began.Add(l.minHold); end.After(now) {
 		ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: end}, holdUntil: end})
 	} else {
-		err = unconfirmed(ls.removals.release(ctx, l.hold, until))
+		err = unconfirmed(ls.removals.releaseUntil(ctx, l.hold, until))
 	}
 	kind := EventReleased
 	if errors.Is(err, ErrLost) {

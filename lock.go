@@ -239,8 +239,9 @@ func (k *Lock) release(ctx context.Context, until time.Time) (ended bool, err er
 	if until.IsZero() {
 		until = time.Now().Add(c.releaseTimeout)
 	}
-	ended, err = c.leases.release(ctx, k, until)
+	ended, err = c.leases.dropHandle(k)
 	if ended {
+		err = c.leases.remove(ctx, k.lease, until)
 		c.ends.Add(1)
 	}
 	return ended, c.fail("release", k.Name(), err)

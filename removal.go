@@ -66,10 +66,10 @@ func newRemovals(c *core) *removals {
 	return &removals{core: c, backoff: newBackoff(), wake: make(chan struct{}, 1)}
 }
 
-// release removes a ticket. It asks the store until it has an answer, at the
+// releaseUntil removes a ticket. It asks the store until it has an answer, at the
 // latest until the given time, whether or not ctx is alive. Without an answer the
 // ticket is added to the removals.
-func (rm *removals) release(ctx context.Context, h driver.Hold, until time.Time) error {
+func (rm *removals) releaseUntil(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
 	var last error // the last one that is more than the end of a context
 	for pause := newBackoff(); ; {
@@ -77,7 +77,7 @@ func (rm *removals) release(ctx context.Context, h driver.Hold, until time.Time)
 		if until.Before(d.until) {
 			d.until = until
 		}
-		answered, err := rm.ask(d, h, unanswered)
+		answered, err := rm.releaseOnce(d, h, unanswered)
 		d.close()
 		if answered {
 			return err
@@ -93,8 +93,8 @@ func (rm *removals) release(ctx context.Context, h driver.Hold, until time.Time)
 	}
 }
 
-// ask sends one request, and reports whether the store has answered.
-func (rm *removals) ask(ctx context.Context, h driver.Hold, unanswered bool) (answered bool, err error) {
+// releaseOnce sends one request, and reports whether the store has answered.
+func (rm *removals) releaseOnce(ctx context.Context, h driver.Hold, unanswered bool) (answered bool, err error) {
 	err = rm.d.Release(ctx, h)
 	switch {
 	case err == nil, errors.Is(err, driver.ErrClosed):
@@ -221,7 +221,7 @@ func (rm *removals) try(r *removal) {
 	if left := r.holdUntil.Sub(rm.clock.now()); left > 0 {
 		answered, err = rm.shorten(ctx, r, left)
 	} else {
-		answered, err = rm.ask(ctx, r.hold, r.unanswered)
+		answered, err = rm.releaseOnce(ctx, r.hold, r.unanswered)
 	}
 	if answered && r.answered != nil {
 		close(r.answered)

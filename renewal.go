@@ -96,7 +96,7 @@ func (ls *leases) collect(now time.Time) (todo work) {
 			todo.handles = append(todo.handles, ls.detachExpired(l))
 		case l.wantsRenewal() && (isDue || len(todo.renew) > 0 && l.renewAt.Sub(now) <= l.ttl/slack):
 			l.renewing = true
-			todo.add(l, now)
+			todo.addRenewal(l, now)
 			ls.plan(l)
 		default:
 			return todo
@@ -105,10 +105,10 @@ func (ls *leases) collect(now time.Time) (todo work) {
 	return todo
 }
 
-// add puts a lease into a batch with leases that have about as much validity left.
+// addRenewal puts a lease into a batch with leases that have about as much validity left.
 // A request is bounded by its most urgent lease, so a short lease must not share
 // one with long ones.
-func (w *work) add(l *lease, now time.Time) {
+func (w *work) addRenewal(l *lease, now time.Time) {
 	if w.renew == nil {
 		w.renew = make(map[int][]*lease)
 	}

@@ -91,6 +91,25 @@ func waitFor(done <-chan struct{}, until time.Time) {
 	}
 }
 
+// tryInParallel is inParallel for functions that may fail. It returns their errors as one.
+func tryInParallel(n, limit int, f func(i int) error) error {
+	var (
+		mu   sync.Mutex
+		errs []error
+	)
+	inParallel(n, limit, func(i int) {
+		if err := f(i); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		}
+	})
+	if len(errs) == 0 {
+		return nil
+	}
+	return &several{errs: errs}
+}
+
 // inParallel runs f(0) … f(n-1), at most limit at a time, and waits for all.
 func inParallel(n, limit int, f func(i int)) {
 	if n == 1 {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Case is one row of the suite: a rule, and what proves it.
+// Case is one row of the suite: a rule, and the function that tests it.
 type Case struct {
 	Topic   string
 	Name    string

@@ -45,7 +45,7 @@
 //
 // # Rules
 //
-// Each case is a sub-test topic/name and logs the rules that it proves. At its end it
+// Each case is a sub-test topic/name and logs the rules that it tests. At its end it
 // checks that the names that it has used are free again, unless it leaves tickets on
 // purpose. D1 to D20 are the sentences of package driver. C1 to C10 are the promises of
 // the core to its callers:
@@ -103,9 +103,9 @@
 //     while it is waited for, whatever ends the wait.
 //   - history: random runs.
 //
-// # What it cannot prove
+// # What it cannot test
 //
-// The suite cannot see everything. A driver's own tests have to prove some
+// The suite cannot see everything. A driver's own tests have to cover some
 // sentences: that a refusal of this caller is not ErrUnavailable (D14), that Close
 // leaves the user's client open (D17), that no error contains a password (D19), and
 // that a Release which the store's client has sent twice is no loss (D13). That a

@@ -16,7 +16,7 @@ type Harness struct {
 	// OpenLink (optional) opens a driver whose connection to the store can be cut.
 	// Package conformance/link has a Link for stores with a network and one for
 	// stores without. Without OpenLink the suite cuts the connection between the
-	// core and the driver, which proves nothing about heartbeats, sessions and
+	// core and the driver, which shows nothing about heartbeats, sessions and
 	// connections: a driver that has any of them must give OpenLink.
 	OpenLink func(ctx context.Context) (driver.Driver, Link, error)
 

@@ -200,6 +200,39 @@ func TestCodeCompiles(t *testing.T) {
 	}
 }
 
+// TestFrontPageRuns runs the program of README.md, as somebody does who pastes it.
+func TestFrontPageRuns(t *testing.T) {
+	all := blocks("README.md", read(t, "../README.md"))
+	i := slices.IndexFunc(all, func(b block) bool { return strings.Contains(b.text, "\npackage main\n") })
+	if i < 0 {
+		t.Fatal("README.md has no program")
+	}
+	source := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(source, []byte(all[i].text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := exec.CommandContext(t.Context(), "go", "run", source)
+	run.Dir = ".."
+	if out, err := run.CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "shipping order 42 ") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// TestPagesBeginAndEnd: a page begins with whom it is for, and ends with what to read next.
+func TestPagesBeginAndEnd(t *testing.T) {
+	pages, err := filepath.Glob("*.md")
+	if err != nil || len(pages) < 2 {
+		t.Fatal(pages, err)
+	}
+	for _, file := range pages {
+		paragraphs := strings.Split(strings.TrimSpace(read(t, file)), "\n\n")
+		first, last := paragraphs[1], paragraphs[len(paragraphs)-1]
+		if file != "README.md" && (!strings.HasPrefix(first, "For ") || !strings.HasPrefix(last, "Next: ")) {
+			t.Errorf("%s begins with %q and ends with %q", file, first, last)
+		}
+	}
+}
+
 // excerpt is the beginning of a block that is a part of a file of this module.
 var excerpt = regexp.MustCompile(`^// From (\S+):\n`)
 

@@ -101,21 +101,16 @@ type ServerVersioner interface {
 // and notifies of no loss: the core calls it at any time, also while it holds a
 // mutex of its own.
 //
-// Without it the core assumes DefaultBounds.
+// Without it the core assumes what [BoundsOf] returns then.
 type Bounder interface {
 	Bounds(ttl time.Duration) Bounds
 }
 
-// DefaultBounds returns the bounds of a driver that states none: any TTL, a
-// crash bound one second longer than it, and a liveness of five seconds.
-func DefaultBounds(ttl time.Duration) Bounds {
-	return Bounds{Crash: ttl + time.Second, Liveness: 5 * time.Second}
-}
-
-// BoundsOf returns the bounds that d states for a lock of the given TTL.
+// BoundsOf returns the bounds that d states for a lock of the given TTL. If it states none,
+// they are any TTL, a crash bound one second longer than it, and a liveness of five seconds.
 func BoundsOf(d Driver, ttl time.Duration) Bounds {
 	if b, ok := d.(Bounder); ok {
 		return b.Bounds(ttl)
 	}
-	return DefaultBounds(ttl)
+	return Bounds{Crash: ttl + time.Second, Liveness: 5 * time.Second}
 }

@@ -43,9 +43,12 @@ func ParseURL(raw string) (*URL, error) {
 }
 
 func parseURL(raw string) (*URL, error) {
+	if raw == "" {
+		return nil, errors.New("empty URL: want scheme://host…, as in redis://localhost:6379")
+	}
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || scheme == "" || strings.ContainsFunc(scheme, notInScheme) {
-		return nil, errors.New("malformed URL: want scheme://host…") // what is there may be a password
+		return nil, errors.New("malformed URL: want scheme://host…, as in redis://localhost:6379") // what is there may be a password
 	}
 	u := &URL{Scheme: strings.ToLower(scheme)}
 	if strings.HasPrefix(rest, "(") {

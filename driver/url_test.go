@@ -39,6 +39,8 @@ func TestParseURL(t *testing.T) {
 
 func TestURLSaysWhatIsWrong(t *testing.T) {
 	for raw, part := range map[string]string{
+		"":                  "empty URL: want scheme://host…, as in redis://",
+		"localhost:6379":    "malformed URL: want scheme://host…, as in redis://",
 		"x://h:0":           `bad port "0"`,
 		"x://h:70000":       `bad port "70000"`,
 		"x://h 1":           "bad host",

@@ -25,7 +25,7 @@ usage() {
 	redis, zookeeper, postgres (with pgbouncer and libfaketime), mariadb and memcached come from Debian's
 	packages, which needs root (or sudo). No service is left running.
 	etcd, consul and nats are built with Go into $BIN; that takes about one,
-	six, and one minutes. Their versions, and the checksums of all their modules, are in scripts/servers.
+	three, and one minutes. Their versions, and the checksums of all their modules, are in scripts/servers.
 	dynamodb (Amazon's DynamoDB Local $DYNAMODB_VERSION) comes from Maven Central, 50 MB in $CACHE/dynamodb.
 	mysql (Oracle's server, which Debian has only in sid) is unpacked into
 	$CACHE/mysql (by root: /var/cache/locker/mysql), 400 MB.
@@ -121,12 +121,12 @@ want_prometheus() { have prometheus && have promtool || PACKAGES+=(prometheus); 
 # --- Built with Go ----------------------------------------------------------
 
 # A server is built in scripts/servers/NAME, a module of its own: its go.mod says
-# which version, and go.sum what every module must be.
+# which version, and go.sum what every module must be. Consul's leaves out the clouds' libraries.
 
 # modules NAME: a text that changes when what NAME is built from does.
-modules() { cat "$SCRIPTS/servers/$1/go.mod" "$SCRIPTS/servers/$1/go.sum" | sha256sum; }
+modules() { find "$SCRIPTS/servers/$1" -type f | sort | xargs cat | sha256sum; }
 
-# built NAME: whether the program of that very go.mod is there.
+# built NAME: whether the program of these very modules is there.
 built() { [ -x "$BIN/$1" ] && [ "$(cat "$BIN/$1.modules" 2>/dev/null)" = "$(modules "$1")" ]; }
 
 # build NAME: the program of the module's only tool.

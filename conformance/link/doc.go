@@ -34,6 +34,6 @@
 //
 // Such a hook is one function in the driver, func(ctx, access func() error) error,
 // which outside tests only calls access. A store whose tickets cannot outlive the
-// process that took them, such as a map in its memory, has nothing to prove here:
+// process that took them, such as a map in its memory, has nothing to test here:
 // leave OpenLink nil, and the suite says what it has not tested.
 package link

@@ -214,6 +214,26 @@ func TestServerNotReady(t *testing.T) {
 	}
 }
 
+// An acquisition whose session such a leader does not know asks again.
+func TestAcquireFromServerNotReady(t *testing.T) {
+	t.Parallel()
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	drop(t, d, get(t, d, request(t.Name()))) // makes the session
+	var asked atomic.Int64
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if strings.HasPrefix(r.URL.Path, "/v1/session/renew/") && asked.Add(1) == 1 {
+			return reply(r, http.StatusNotFound, "Session id not found")
+		}
+		return nil, nil
+	})
+	r := request(t.Name())
+	r.Renewed = false // its lease begins with a keep-alive
+	drop(t, d, get(t, d, r))
+	if asked.Load() < 2 {
+		t.Errorf("%d keep-alives, want another one after the refusal", asked.Load())
+	}
+}
+
 // If a deposed leader does not know a ticket, the driver asks the current leader.
 func TestMissingIsAskedAgain(t *testing.T) {
 	t.Parallel()

@@ -209,6 +209,9 @@ func noHTTP(err error) bool {
 // Temporary implements kvqueue.Store: the agent has answered that it cannot serve the
 // request now, because of a missing leader, a change of leader or a rate limit.
 func (s *store) Temporary(err error) bool {
+	if errors.Is(err, errNotReady) {
+		return true
+	}
 	var status api.StatusError
 	if !errors.As(err, &status) {
 		// api.Txn returns only the text of a failure.

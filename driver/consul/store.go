@@ -322,7 +322,7 @@ func (s *store) Remaining(context.Context, []*kvqueue.Record) error { return nil
 
 // Explain implements kvqueue.Store. The core marks network errors.
 func (s *store) Explain(err error) error {
-	if s.Temporary(err) || errors.Is(err, errNotReady) || noHTTP(err) {
+	if s.Temporary(err) || noHTTP(err) {
 		return driver.Unavailable(err)
 	}
 	return err

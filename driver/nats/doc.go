@@ -46,7 +46,7 @@
 // its servers do not write that down. When one of them is killed, or ends while its disk is full, it may have a ticket
 // again that was released: the last one of a name, if nobody has used the name for 30 s
 // (https://github.com/nats-io/nats-server/issues/8505). So the buckets that the driver makes may keep 64 revisions, and
-// have one. A bucket that somebody has made with one revision is accepted; this mends it, while all its programs are
+// have one. A bucket that somebody has made with one revision is accepted; this is changed, while all its programs are
 // stopped: nats stream edit KV_BUCKET --max-msgs-per-subject=64.
 //
 // # Bounds

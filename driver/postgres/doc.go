@@ -10,6 +10,7 @@
 // # Parameters of the URL
 //
 //   - prefix, schema, liveness (a duration), listen and create (true or false): as the options of the same names.
+//   - durability=async: as WithAsyncDurability; a crash of the database may lose grants.
 //   - dial_timeout: how long a connection to one server may take; 5s.
 //   - pool_size: most connections of the pool; pgx's default: 4, or the number of processors if that is more.
 //   - tls, ca, cert, key, server_name, insecure_skip_verify: tls=true speaks only TLS, and verifies that the server's
@@ -109,6 +110,15 @@
 // server with synchronous_commit or fsync off does the same. Then, as for any late holder, the fencing token protects
 // the resource. If the resource is this very database, Guard does so without a comparison of tokens: a guarded
 // transaction of a stale holder cannot commit.
+//
+// durability=async (WithAsyncDurability) is for those who can afford that: a request does not wait for the disk, nor for
+// synchronous standbys. A crash of the database (of PostgreSQL or its machine) then loses what it has confirmed in the
+// last moments: up to three times wal_writer_delay, which is 0.6 s by default. A failover loses all that the standby did
+// not have yet, which nothing bounds. A grant that is lost has two holders: another may be granted the lock as soon as
+// the database is back, and the first relies on it until its next renewal reports the loss, after a third of the TTL at
+// most (a lock without renewal: until its lease is over). So does a renewal that is lost, once the lease before it is
+// over. A release that is lost leaves the lock held until its lease ends. Waiters whose tickets
+// are lost queue again. Tokens still grow. If a program crashes, and the database does not, nothing is lost.
 //
 // A transaction that stays open for hours, in any session of the database, keeps PostgreSQL from removing dead row
 // versions. That makes much-used names slower, as it does every table that changes much.

@@ -52,6 +52,7 @@ type options struct {
 	prefix, schema string
 	liveness       time.Duration
 	listen, create bool
+	async          bool
 	logger         *slog.Logger
 }
 
@@ -73,6 +74,11 @@ func WithoutListen() Option { return func(o *options) { o.listen = false } }
 // WithoutCreate keeps the driver from creating its tables and functions if they do not exist; see Schema.
 func WithoutCreate() Option { return func(o *options) { o.create = false } }
 
+// WithAsyncDurability makes the requests that take, renew and release locks return before their commits are on the disk
+// (synchronous_commit=off, for their transactions alone). A crash of the database may then lose the last of them, so that
+// two programs hold one lock: see "What loses a lock" in the package comment.
+func WithAsyncDurability() Option { return func(o *options) { o.async = true } }
+
 // WithLogger sets the logger of a driver that [Open] makes: it logs warnings and notices of the database, and
 // connections that failed. Without it nothing is logged, since errors are returned. New refuses it: a pool logs as its
 // own configuration says (OnNotice, Tracer).
@@ -91,7 +97,7 @@ func newOptions(opts []Option) (options, *wire, error) {
 	if err := sqlqueue.CheckLiveness(o.liveness); err != nil {
 		return o, nil, err
 	}
-	w, err := newWire(current, o.schema, o.prefix)
+	w, err := newWire(current, o.schema, o.prefix, o.async)
 	return o, w, err
 }
 

@@ -69,7 +69,7 @@ var Current = current
 
 // Become changes the edition of a driver that was not used yet.
 func (d *Driver) Become(e Edition) {
-	d.s.w, _ = newWire(e, d.s.opts.schema, d.s.opts.prefix) // both were checked
+	d.s.w, _ = newWire(e, d.s.opts.schema, d.s.opts.prefix, d.s.opts.async) // both were checked
 }
 
 // SchemaText is what a driver would create.

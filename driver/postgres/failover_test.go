@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -95,8 +96,8 @@ func TestFailoverKeepsLocks(t *testing.T) {
 func extend(t *testing.T, k *locker.Lock) (err error) {
 	t.Helper()
 	for range 20 {
-		if err = k.Extend(t.Context(), 20*time.Second); err == nil {
-			return nil
+		if err = k.Extend(t.Context(), 20*time.Second); err == nil || errors.Is(err, locker.ErrLost) {
+			return err
 		}
 		t.Log(err)
 		time.Sleep(50 * time.Millisecond)

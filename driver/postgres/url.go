@@ -53,6 +53,13 @@ func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, 
 	if !u.Bool("create", true) {
 		all = append(all, WithoutCreate())
 	}
+	switch d := u.Param("durability", ""); d {
+	case "":
+	case "async":
+		all = append(all, WithAsyncDurability())
+	default:
+		u.Refuse(fmt.Errorf("parameter durability: %q: want async, or leave it out", d))
+	}
 	u.Duration("ttl", time.Second) // the core's
 	c, err := poolConfig(u)
 	if err != nil {

@@ -40,6 +40,7 @@ func TestURLSaysWhatIsWrong(t *testing.T) {
 		"read_timeout=3s":                   `unknown parameter "read_timeout" (known: `,
 		"sslmode=maybe":                     "sslmode",
 		"liveness=1ms":                      "liveness",
+		"durability=none":                   "durability",
 	} {
 		_, err := postgres.Open(t.Context(), "postgres://u@h/db?"+query)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "pa55") {

@@ -41,7 +41,7 @@ type wire struct {
 	due, advance, sweep, sweeper, guard, inspect, list, ping, rights string
 }
 
-func newWire(e edition, schema, prefix string) (*wire, error) {
+func newWire(e edition, schema, prefix string, async bool) (*wire, error) {
 	if err := checkIdentifier("prefix", prefix, longestPrefix); err != nil {
 		return nil, err
 	}
@@ -51,22 +51,22 @@ func newWire(e edition, schema, prefix string) (*wire, error) {
 	n := names{e, schema, prefix}
 	w := &wire{edition: e, tickets: n.qualified("tickets"), channel: prefix + "_"}
 	w.txSeed, _ = strconv.ParseInt(key(schema, prefix, "transaction"), 10, 64)
-	replacer := strings.NewReplacer(n.pairs()...)
+	replacer := strings.NewReplacer(append(n.pairs(), "{commits}", commits(async))...)
 	for to, text := range map[*string]string{
 		&w.schema:      schemaSQL + "\n" + functionsSQL + "\n" + backgroundSQL,
 		&w.lock:        "SELECT pg_advisory_xact_lock({schema_key})",
 		&w.installed:   "SELECT {installed}",
-		&w.acquire:     "SELECT {acquire}($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint)",
-		&w.release:     "SELECT {release}($1::bytea,$2::text,$3::bigint)",
-		&w.breaks:      "SELECT {break}($1::bytea,$2::bigint,$3::bigint)",
-		&w.renew:       "SELECT {renew}($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
-		&w.shorten:     "SELECT {shorten}($1::bytea,$2::bigint,$3::text,$4::bigint)",
-		&w.heartbeat:   "SELECT h.n, {columns} FROM {heartbeat}($1::bigint,$2::bigint,$3::boolean) AS h(n) LEFT JOIN {tickets} k ON k.process = $1::bigint AND {unconfirmed}",
+		&w.acquire:     "SELECT {acquire}($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint){commits}",
+		&w.release:     "SELECT {release}($1::bytea,$2::text,$3::bigint){commits}",
+		&w.breaks:      "SELECT {break}($1::bytea,$2::bigint,$3::bigint){commits}",
+		&w.renew:       "SELECT {renew}($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[]){commits}",
+		&w.shorten:     "SELECT {shorten}($1::bytea,$2::bigint,$3::text,$4::bigint){commits}",
+		&w.heartbeat:   "SELECT h.n, {columns} FROM {heartbeat}($1::bigint,$2::bigint,$3::boolean) AS h(n) LEFT JOIN {tickets} k ON k.process = $1::bigint AND {unconfirmed}{commits}",
 		&w.provisional: "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND {unconfirmed}",
 		&w.queued:      "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND k.queued AND (k.provisional OR NOT k.held)",
 		&w.leave:       "DELETE FROM {processes} WHERE id = $1::bigint",
 		&w.due:         "SELECT i, due, first FROM {due}($1::bytea[],$2::bigint)",
-		&w.advance:     "SELECT {advance}($1::bytea,$2::bigint)",
+		&w.advance:     "SELECT {advance}($1::bytea,$2::bigint){commits}",
 		&w.sweep:       "SELECT p_last, p_busy FROM {sweep}($1::bytea,$2::bigint)",
 		&w.sweeper:     "SELECT {sweeper}($1::bigint,$2::boolean)",
 		&w.guard:       "SELECT {guard}($1::bytea,$2::bigint)",
@@ -78,6 +78,16 @@ func newWire(e edition, schema, prefix string) (*wire, error) {
 		*to = replacer.Replace(text)
 	}
 	return w, nil
+}
+
+// commits returns the end of a statement that writes and that somebody waits for. With async its transaction, which is this
+// statement, commits without waiting for the disk. A setting of the transaction passes through every pooler, and leaves
+// nothing on the connection, nor in a transaction of the user's.
+func commits(async bool) string {
+	if async {
+		return " WHERE set_config('synchronous_commit', 'off', true) = 'off'"
+	}
+	return ""
 }
 
 // names are the names of the objects of one schema, prefix and edition.

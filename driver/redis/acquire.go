@@ -116,7 +116,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 		return g, err
 	}
 	ticket := redisqueue.Kind(r.Shared) + r.ID
-	d.heartbeats.Enter(r.Name, ticket, r.TTL, g.Asked, redisqueue.Sight{Outlook: a.outlook})
+	d.heartbeats.Enter(r.Name, ticket, r.TTL, g.Asked, a.outlook)
 	defer d.heartbeats.Leave(r.Name, ticket)
 	if r.Joined != nil {
 		r.Joined()
@@ -190,18 +190,18 @@ func (d *Driver) notified(text string) {
 	}
 	what := text[1:]
 	switch text[0] {
-	case noticeGranted:
+	case redisqueue.NoticeGrant:
 		ms, rest, _ := strings.Cut(what, " ")
 		if token, id, _ := strings.Cut(rest, " "); token != "" {
 			d.notify(id, notice{provisional: provisionalLease(ms), token: token})
 		}
-	case noticeGone:
+	case redisqueue.NoticeGone:
 		d.notify(what, notice{gone: true})
-	case noticeCheck:
+	case redisqueue.NoticeCheck:
 		if name, ok := d.keys.Name(what); ok {
 			d.heartbeats.Poll(name)
 		}
-	case noticeLost:
+	case redisqueue.NoticeLost:
 		if h, ok := redisqueue.ParseLoss(what); ok && d.notifyLoss != nil {
 			d.notifyLoss(h, redisqueue.ErrRemoved)
 		}
@@ -238,14 +238,9 @@ func (d *Driver) keepAlive(_ int, name string, tickets []string, answer func(any
 	d.life.Go(func() {
 		ctx, cancel := context.WithTimeout(d.ctx, heartbeatBound)
 		defer cancel()
-		args := make([]any, 0, 1+len(tickets))
-		args = append(args, d.channel)
-		for _, t := range tickets {
-			args = append(args, t)
-		}
 		begun := time.Now()
-		v, err := d.do(ctx, d.call(redisqueue.KeepAlive, d.keys.All(d.keys.Main(name)), args...))
-		if redisqueue.Deaf(v) {
+		v, err := d.do(ctx, d.keys.HeartbeatCall(redisqueue.KeepAlive, d.keys.All(d.keys.Main(name)), d.channel, tickets))
+		if redisqueue.Unsubscribed(v) {
 			d.listener.Renew(begun)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {

@@ -159,7 +159,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 	d.protocol, d.protocolKey = keys.Check("")
 	d.heartbeats = redisqueue.Heartbeats{Nodes: 1, Quorum: 1, Ask: d.keepAlive, State: d.receivedState}
 	d.listener = redisqueue.NewListener(client, d.channel, d.notified, d.heartbeats.Recheck)
-	d.heartbeats.Deaf = d.listener.Refused
+	d.heartbeats.Unnotified = d.listener.Refused
 	return d
 }
 
@@ -199,23 +199,16 @@ func (d *Driver) Close() error {
 	}
 	d.heartbeats.Close()
 	d.cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	wait := redisqueue.Ending(func() { // before the client's Close, which waits for a listener that looks for the primary
 		d.listener.Close()
 		d.pipe.Close(closeBound)
 		d.life.Wait()
-	}()
+	})
 	var err error
 	if d.owned {
 		err = d.client.Close() // ends the requests that are under way
 	}
-	t := time.NewTimer(closeBound)
-	defer t.Stop()
-	select {
-	case <-ended:
-	case <-t.C:
-	}
+	wait(closeBound)
 	return err
 }
 
@@ -227,7 +220,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 		return err
 	}
 	main := d.keys.Main("ping-" + rand.Text())
-	c := d.call(redisqueue.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
+	c := d.keys.Call(redisqueue.Ping, d.keys.All(main, d.keys.Fence(main)), d.channel)
 	c.Durable = d.durable
 	if _, err := d.do(ctx, c); err != nil {
 		return err

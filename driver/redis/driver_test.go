@@ -283,6 +283,9 @@ func TestBreak(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	for _, opts := range [][]locker.Option{nil, {locker.Shared()}} {
 		holder, other := process(t, srv.URL()), process(t, srv.URL())
+		if err := holder.Ping(t.Context()); err != nil { // it listens: what is published before, it does not hear
+			t.Fatal(err)
+		}
 		name := newName()
 		k := take(t, holder, name, opts...)
 		got := acquiring(t, other, name)

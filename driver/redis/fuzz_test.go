@@ -30,7 +30,7 @@ func FuzzAnswer(f *testing.F) {
 // FuzzHolder: whatever the main key's value, somebody holds, and Inspect shows who.
 func FuzzHolder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
-		h := parseHolder(value)
+		h := form.Holder(value)
 		if !h.Held || h.Shared || h.Owner == Foreign && h.Token > 1<<32 && h.ID == value {
 			t.Errorf("%q is held by %+v", value, h)
 		}

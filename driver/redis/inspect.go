@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -24,34 +23,13 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err
 	}
-	v, err := d.do(ctx, d.call(redisqueue.Inspect, d.keys.All(d.keys.Main(name))))
+	v, err := d.do(ctx, d.keys.Call(redisqueue.Inspect, d.keys.All(d.keys.Main(name))))
 	if err != nil {
 		return nil, err
 	}
-	view, err := redisqueue.ParseView(v, mark, form)
-	if err != nil {
-		return nil, err
-	}
-	queue := view.Tickets
-	if view.Taken {
-		t := parseHolder(view.Value)
-		t.Remaining = max(0, view.Left)
-		queue = append(queue, t)
-	}
+	queue, err := form.ParseView(v)
 	slices.SortFunc(queue, func(a, b driver.Ticket) int { return cmp.Compare(a.Token, b.Token) })
-	return queue, nil
-}
-
-// parseHolder reads the value of the main key.
-func parseHolder(value string) driver.Ticket {
-	rest, ours := strings.CutPrefix(value, "locker ")
-	if !ours {
-		rest, ours = strings.CutPrefix(value, "locker?") // a provisional lease
-	}
-	if t, ok := form.ParseHolder(rest); ours && ok {
-		return t
-	}
-	return redisqueue.ForeignHolder(value)
+	return queue, err
 }
 
 // List implements driver.Lister. It scans the whole key space of each master. With
@@ -65,7 +43,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 		names = make(map[string]struct{})
 	)
 	scan := func(ctx context.Context, c *redis.Client) error {
-		return d.keys.Names(ctx, c, "locker", []string{":x", ":s"}, func(name string) {
+		return d.keys.Names(ctx, c, form.Word, []string{":x", ":s"}, func(name string) {
 			mu.Lock()
 			defer mu.Unlock()
 			names[name] = struct{}{}
@@ -86,7 +64,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err
 	}
-	c := d.call(redisqueue.Break, d.keys.All(d.keys.Main(name)), nil, name)
+	c := d.keys.Call(redisqueue.Break, d.keys.All(d.keys.Main(name)), nil, name)
 	c.SetArg(0, c.Ticket(strconv.FormatUint(token, 10), false)) // which counts how often it is sent
 	c.Patient = true
 	v, err := d.do(ctx, c)

@@ -82,7 +82,7 @@ func renewed(c *redisqueue.Call, n int, v any, err error) []error {
 
 // Shorten implements driver.Shortener.
 func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
-	c := d.call(redisqueue.Shorten, d.keys.All(d.keys.Main(h.Name)), h.ID, millis(left))
+	c := d.keys.Call(redisqueue.Shorten, d.keys.All(d.keys.Main(h.Name)), h.ID, millis(left))
 	v, err := d.do(ctx, c)
 	switch {
 	case err != nil:

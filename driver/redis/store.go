@@ -87,11 +87,7 @@ func (d *Driver) await(ctx context.Context) error {
 // version if there is none.
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
-		c := redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey})
-		if write {
-			c = redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey}, d.protocol.Own())
-		}
-		v, err := d.do(ctx, c)
+		v, err := d.do(ctx, redisqueue.ProtocolCall(d.protocol, d.protocolKey, write))
 		if err == nil && d.single {
 			err = d.onEach(ctx, func(ctx context.Context, server *redis.Client) error { return redisqueue.CheckServer(ctx, server) })
 		}

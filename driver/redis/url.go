@@ -44,19 +44,12 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
-// dialPause is how long go-redis waits after a failed dial.
-const dialPause = 10 * time.Millisecond
-
-// newClient makes a client. A client of one server dials once for each try of a request,
-// not five times, so that it soon reports that the server refuses connections. Behind
-// Sentinel and in a Cluster the next try may find another server.
+// newClient makes a client.
 func newClient(o *redis.UniversalOptions) redis.UniversalClient {
 	if o.MasterName != "" || o.IsClusterMode {
 		return redis.NewUniversalClient(o)
 	}
-	s := o.Simple()
-	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
-	return redis.NewClient(s)
+	return redis.NewClient(redisqueue.OneServer(o))
 }
 
 // LogTo makes go-redis log to l, or nowhere if l is nil. It is not an Option, because

@@ -16,29 +16,13 @@ const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"
 
-// Notifications to the channel of a process: one letter and what follows.
-const (
-	noticeGranted = 'g' // ms token id
-	noticeCheck   = 'n' // main key: the holder's lease ends earlier than this process knows
-	noticeLost    = 'l' // id token x|s name: a holder's ticket was broken
-	noticeGone    = 'w' // id: a waiter's ticket was broken
-)
-
 // millis is a lease in whole milliseconds, never shorter than requested.
 func millis(d time.Duration) int64 {
 	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
 }
 
-// mark is the value of the main key while shared tickets hold.
-const mark = "locker *"
-
 // form is what queue.lua keeps of a ticket: "since channel limit ownerlength blob".
-var form redisqueue.Form
-
-// call makes a call of a script on keys of a name.
-func (d *Driver) call(s *redisqueue.Script, keys []string, args ...any) *redisqueue.Call {
-	return redisqueue.NewCall(d.keys.Script(s), keys, args...)
-}
+var form = redisqueue.Form{Word: "locker"}
 
 // acquireCall asks for a ticket, or again for its grant.
 func (d *Driver) acquireCall(r driver.Request, wait bool) *redisqueue.Call {
@@ -52,7 +36,7 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisqueue.Call {
 	case wait:
 		want = "xw"
 	}
-	c := d.call(redisqueue.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), redisqueue.Record(d.channel, r), want)
+	c := d.keys.Call(redisqueue.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), redisqueue.Record(d.channel, r), want)
 	c.SetArg(0, c.Ticket(r.ID, true))
 	c.Durable = d.durable
 	return c
@@ -60,9 +44,9 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisqueue.Call {
 
 func (d *Driver) releaseCall(h driver.Hold, unanswered int) *redisqueue.Call {
 	keys := d.keys.All(d.keys.Main(h.Name))
-	c := d.call(redisqueue.Release, keys, nil)
+	c := d.keys.Call(redisqueue.Release, keys, nil)
 	if unanswered > 0 {
-		c = d.call(redisqueue.Release, keys, nil, unanswered)
+		c = d.keys.Call(redisqueue.Release, keys, nil, unanswered)
 	}
 	c.SetArg(0, c.Ticket(h.ID, false))
 	return c
@@ -75,7 +59,7 @@ func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 		keys = append(keys, d.keys.Held(d.keys.Main(r.Name), r.Shared)...) // in a Cluster rs has one lease
 		args = append(args, r.ID, millis(r.TTL))
 	}
-	c := d.call(redisqueue.Renew, keys, args...)
+	c := d.keys.Call(redisqueue.Renew, keys, args...)
 	if len(rs) > 0 {
 		c.SetArg(0, c.Ticket(rs[0].ID, false))
 	}

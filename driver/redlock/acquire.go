@@ -51,7 +51,7 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if !r.Wait {
 		return d.try(ctx, t, splits)
 	}
-	if d.deaf() != nil {
+	if d.subscriptionError() != nil {
 		// Subscribe before enqueueing, so that the grant cannot be missed. Perhaps
 		// there is no need to wait.
 		g, err := d.try(ctx, t, 0)
@@ -135,7 +135,7 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 	}
 	t.number = p.number
 	d.yield(w, p)
-	d.heartbeats.Enter(t.r.Name, t.inQueue(), t.r.TTL, p.asked, p.sights()...)
+	d.heartbeats.Enter(t.r.Name, t.inQueue(), t.r.TTL, p.asked, p.outlooks()...)
 	defer d.heartbeats.Leave(t.r.Name, t.inQueue())
 	d.settle(w)
 	if joined != nil {
@@ -149,8 +149,8 @@ func (t *ticket) inQueue() string { return redisqueue.Kind(t.r.Shared) + t.r.ID 
 
 // grant notes that a ticket holds.
 func (d *Driver) grant(t *ticket, p *proposal) driver.Grant {
-	t.number = p.number
 	d.mu.Lock()
+	t.number = p.number
 	t.until = p.asked.Add(t.r.TTL)
 	d.held[t.r.ID] = t
 	var may uint64

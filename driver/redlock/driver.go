@@ -246,22 +246,15 @@ func (d *Driver) Close() error {
 	d.heartbeats.Close()
 	d.each(func(n *node) { n.pipe.Close(closeBound) })
 	d.cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	wait := redisqueue.Ending(func() {
 		d.each(func(n *node) { n.listener.Close() })
 		d.life.Wait()
-	}()
+	})
 	errs := make([]error, 0, len(d.owned))
 	for _, c := range d.owned {
 		errs = append(errs, c.Close()) // ends the requests that are under way
 	}
-	bound := time.NewTimer(closeBound - time.Since(begun))
-	defer bound.Stop()
-	select {
-	case <-ended:
-	case <-bound.C:
-	}
+	wait(closeBound - time.Since(begun))
 	return errors.Join(errs...)
 }
 
@@ -285,7 +278,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 		return err
 	}
 	keys := []string{d.keys.Main("ping-" + rand.Text()), d.fences()}
-	err := d.vote(ctx, "ping", nil, func(*node) *redisqueue.Call { return d.call(redisqueue.Ping, keys, d.channel, "sets") })
+	err := d.vote(ctx, "ping", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.Ping, keys, d.channel, "sets") })
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
 // FuzzAnswer reads what a node may answer.
@@ -27,7 +28,7 @@ func FuzzAnswer(f *testing.F) {
 // FuzzHolder: whatever the main key's value, somebody holds, and Inspect shows who.
 func FuzzHolder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
-		if h := parseHolder(value); !h.Held || h.Shared {
+		if h := form.Holder(value); !h.Held || h.Shared {
 			t.Errorf("%q is held by %+v", value, h)
 		}
 	})
@@ -55,7 +56,7 @@ func FuzzNotice(f *testing.F) {
 		d.mu.Lock()
 		d.held["id"] = k
 		d.mu.Unlock()
-		if text == "" || text[0] != noticeReady { // which repairs the lock on the node
+		if text == "" || text[0] != redisqueue.NoticeGrant { // which repairs the lock on the node
 			d.notified(1, text)
 			d.notified(1, "l"+text)
 		}

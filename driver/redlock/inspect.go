@@ -25,7 +25,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	}
 	r := newRound(d, d.parseQueue)
 	keys := []string{d.keys.Main(name)}
-	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.call(redisqueue.RedlockInspect, keys) })
+	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockInspect, keys) })
 	if err != nil {
 		return nil, err
 	}
@@ -85,36 +85,18 @@ func (d *Driver) mergeTicket(votes []driver.Ticket, least int) driver.Ticket {
 
 // parseQueue reads the answer of redlock_inspect.lua.
 func (d *Driver) parseQueue(v any) ([]driver.Ticket, error) {
-	view, err := redisqueue.ParseView(v, mark, form)
-	if err != nil {
-		return nil, err
-	}
-	queue := view.Tickets
-	if view.Taken {
-		t := parseHolder(view.Value)
-		t.Remaining = view.Left
-		queue = append(queue, t)
-	}
+	queue, err := form.ParseView(v)
 	for i := range queue {
 		if queue[i].Held {
 			queue[i].Remaining = d.remaining(queue[i].Remaining)
 		}
 	}
-	return queue, nil
+	return queue, err
 }
 
 // remaining is the rest of a lease, without what was added for drift.
 func (d *Driver) remaining(left time.Duration) time.Duration {
 	return max(0, time.Duration(float64(left-2*time.Millisecond)/(1+d.drift)))
-}
-
-// parseHolder reads the value of the main key.
-func parseHolder(value string) driver.Ticket {
-	rest, ours := strings.CutPrefix(value, "redlock ")
-	if t, ok := form.ParseHolder(rest); ours && ok {
-		return t
-	}
-	return redisqueue.ForeignHolder(value)
 }
 
 // List implements driver.Lister. It scans the whole key space of each node. With
@@ -154,7 +136,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 // scan returns the names that have a live ticket on a node.
 func (d *Driver) scan(ctx context.Context, n *node) (map[string]struct{}, error) {
 	names := make(map[string]struct{})
-	err := d.keys.Names(ctx, n.client, "redlock", []string{":rx", ":rs"}, func(name string) { names[name] = struct{}{} })
+	err := d.keys.Names(ctx, n.client, form.Word, []string{":rx", ":rs"}, func(name string) { names[name] = struct{}{} })
 	return names, err
 }
 
@@ -164,7 +146,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		return err
 	}
 	keys, number := []string{d.keys.Main(name)}, strconv.FormatUint(token, 10)
-	return d.vote(ctx, "break", nil, func(*node) *redisqueue.Call { return d.call(redisqueue.RedlockBreak, keys, number, name) })
+	return d.vote(ctx, "break", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockBreak, keys, number, name) })
 }
 
 // ServerVersion implements driver.ServerVersioner: the versions of the nodes that

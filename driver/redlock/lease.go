@@ -11,6 +11,18 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
+// What a process does about one node that does not have of a ticket what it should:
+//
+//	verb      the node                                                  message
+//	giveBack  holds a try that no majority granted                      release
+//	yield     holds a waiter that no majority granted                   yield
+//	requeue   has no ticket of a waiter that a majority has queued      propose: wait, its number kept
+//	repair    lacks a ticket that a majority has granted                propose: hold, for the rest of the lease
+//	mend      repair of all nodes that lack a grant or a renewed lease
+//	reassure  was not reached for a while                               renew all; then mend
+//	askAgain  has failed to answer a renewal                            reassure, a second later
+//	dispose   may have a ticket that is lost                            release
+
 // Release implements driver.Driver: one request to each node, all at once. It returns
 // when a majority has answered. A node that is not reached is asked again for as long as
 // the lease may last there.
@@ -151,18 +163,13 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
 	d.mu.Lock()
 	if t := d.held[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
-		t.until = minTime(t.until, time.Now().Add(left))
+		if until := time.Now().Add(left); until.Before(t.until) {
+			t.until = until
+		}
 	}
 	d.mu.Unlock()
 	keys, ms := []string{d.keys.Main(h.Name)}, d.millis(left)
-	return d.vote(ctx, "shorten", nil, func(*node) *redisqueue.Call { return d.call(redisqueue.RedlockShorten, keys, h.ID, ms) })
-}
-
-func minTime(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
+	return d.vote(ctx, "shorten", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockShorten, keys, h.ID, ms) })
 }
 
 // extend notes the end of a lease that a majority has renewed.

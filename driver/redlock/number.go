@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// ahead is by how much guessed numbers lead the nodes' clocks, so that requests
+// guessLead is by how much guessed numbers lead the nodes' clocks, so that requests
 // that take a little longer than usual are not refused.
-const ahead = 1000 // µs
+const guessLead = 1000 // µs
 
 // numbers guesses the numbers of tickets: the time in microseconds as the nodes
 // have it, larger than any that was seen. A guess that is too small costs
@@ -37,7 +37,7 @@ func (g *numbers) guess() uint64 {
 	if offset == unknown {
 		offset = g.base.UnixMicro()
 	}
-	n := uint64(max(0, time.Since(g.base).Microseconds()+offset+ahead)) //nolint:gosec // not negative
+	n := uint64(max(0, time.Since(g.base).Microseconds()+offset+guessLead)) //nolint:gosec // not negative
 	g.last = max(n, g.last+1)
 	return g.last
 }

@@ -108,12 +108,12 @@ func TestNumbersOnOneNode(t *testing.T) {
 	if got := want(o.ask(b, n, orWait, guessed), refused, "a guess that has held"); got.floor != n {
 		t.Fatalf("floor %d, want %d", got.floor, n)
 	}
-	want(o.ask(b, n-1, orWait, above), refused, "a number below one that has held")
-	want(o.ask(b, n, orWait, above), refused, "a number that has held")
+	want(o.ask(b, n-1, orWait, numberAbove), refused, "a number below one that has held")
+	want(o.ask(b, n, orWait, numberAbove), refused, "a number that has held")
 	want(o.ask(b, n+10, orWait, guessed), queued, "a larger guess")
 	want(o.ask(c, n+5, orWait, guessed), refused, "a guess below the last in the queue")
-	want(o.ask(c, n+10, orWait, above), refused, "a number that another has")
-	want(o.ask(c, n+5, orWait, above), queued, "a number above what a majority knew, late")
+	want(o.ask(c, n+10, orWait, numberAbove), refused, "a number that another has")
+	want(o.ask(c, n+5, orWait, numberAbove), queued, "a number above what a majority knew, late")
 	o.release(a)
 	want(o.ask(b, n+10, orWait, kept), queued, "the second in the queue")
 	want(o.ask(c, n+5, orWait, kept), holds, "the first in the queue")
@@ -136,10 +136,10 @@ func TestYieldOnOneNode(t *testing.T) {
 	name := fmt.Sprintf("yield-%d", time.Now().UnixNano())
 	n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
 	late, early := o.ticket(name, "late"), o.ticket(name, "early")
-	if a := o.ask(late, n+9, orWait, above); a.what != holds {
+	if a := o.ask(late, n+9, orWait, numberAbove); a.what != holds {
 		t.Fatalf("a free name: %+v", a)
 	}
-	if a := o.ask(early, n+20, orWait, above); a.what != queued || a.ready {
+	if a := o.ask(early, n+20, orWait, numberAbove); a.what != queued || a.ready {
 		t.Fatalf("behind one that holds: %+v", a)
 	}
 	w := &waiter{t: late, wake: make(chan struct{}, 1)}
@@ -256,14 +256,14 @@ func TestNumbersAfterALoss(t *testing.T) {
 	waits := o.ticket(name, "waits")
 	lose := func() { o.check(o.d.nodes[0].client.Del(context.Background(), o.d.fences()).Err()) }
 	lose()
-	if a := o.ask(late, n, orWait, above); a.what != refused || a.floor <= n {
+	if a := o.ask(late, n, orWait, numberAbove); a.what != refused || a.floor <= n {
 		t.Fatalf("a number from before the loss: %+v", a)
-	} else if a := o.ask(late, a.floor+1, orWait, above); a.what != holds {
+	} else if a := o.ask(late, a.floor+1, orWait, numberAbove); a.what != holds {
 		t.Fatalf("a number above the floor that was answered: %+v", a)
 	}
 	o.release(late)
 	lose()
-	if a := o.ask(early, n+1, orWait, above); a.what != refused {
+	if a := o.ask(early, n+1, orWait, numberAbove); a.what != refused {
 		t.Fatalf("a number from before the second loss: %+v", a)
 	}
 	if a := o.ask(waits, n+2, justWait, kept); a.what != queued {

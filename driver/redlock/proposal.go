@@ -144,9 +144,9 @@ func (p *proposal) judge(open int) outcome {
 	return unreachable
 }
 
-// ahead counts the shared tickets that at least so many nodes report as ahead. Only
+// countAhead counts the shared tickets that at least so many nodes report as ahead. Only
 // nodes whose answer is one of what count.
-func (p *proposal) ahead(least int, what ...int64) (n int) {
+func (p *proposal) countAhead(least int, what ...int64) (n int) {
 	seen := make(map[string]int)
 	for i, a := range p.answers {
 		if p.errs[i] != nil || !slices.Contains(what, a.what) {
@@ -169,14 +169,14 @@ func (p *proposal) limited() bool { return p.t.r.Shared && p.t.r.Limit > 1 }
 func (p *proposal) settled() bool {
 	// Without a list: an exclusive ticket, or another library's lock.
 	return !p.limited() || p.count(func(a answer) bool { return a.what == blocked && len(a.ahead) == 0 }) > 0 ||
-		p.ahead(p.d.quorum, blocked, holds) >= p.t.r.Limit
+		p.countAhead(p.d.quorum, blocked, holds) >= p.t.r.Limit
 }
 
 // fits reports whether few enough tickets are ahead of a ticket with a limit. Each node
 // may know only some of them, but of the nodes that have answered, all but a minority
 // know a ticket that is on a majority.
 func (p *proposal) fits() bool {
-	return !p.limited() || p.ahead(max(1, p.counted(holds)-p.d.minority()), holds) < p.t.r.Limit
+	return !p.limited() || p.countAhead(max(1, p.counted(holds)-p.d.minority()), holds) < p.t.r.Limit
 }
 
 // next returns the number to propose after one that was not taken.
@@ -197,7 +197,7 @@ func (p *proposal) next() (number uint64, origin byte) {
 			}
 		}
 	}
-	return p.d.numbers.above(floor), above
+	return p.d.numbers.above(floor), numberAbove
 }
 
 // given returns the nodes on which the ticket holds, and those on which it may:
@@ -216,15 +216,13 @@ func (p *proposal) given() (sure, perhaps uint64) {
 	return sure, perhaps
 }
 
-// sights returns what the nodes that have queued the ticket have answered about the
-// queue.
-func (p *proposal) sights() (all []redisqueue.Sight) {
+// outlooks returns what the nodes that have queued the ticket have answered about the queue.
+func (p *proposal) outlooks() []redisqueue.Outlook {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	all := make([]redisqueue.Outlook, len(p.answers))
 	for i, a := range p.answers {
-		if p.errs[i] == nil && a.what == queued {
-			all = append(all, redisqueue.Sight{Node: i, Outlook: a.outlook})
-		}
+		all[i] = a.outlook
 	}
 	return all
 }

@@ -94,7 +94,7 @@ func (r *round[T]) wait(ctx context.Context, limit <-chan time.Time) (err error)
 		return nil
 	case <-limit:
 	case <-ctx.Done():
-		err = redisqueue.Ended(ctx, r.d.deaf())
+		err = redisqueue.Ended(ctx, r.d.subscriptionError())
 	case <-r.d.ctx.Done():
 		err = driver.ErrClosed
 	}
@@ -221,8 +221,8 @@ func denied(err error) bool {
 
 var errUnsubscribed = errors.New("no answer to SUBSCRIBE")
 
-// deaf returns why no majority of the nodes can notify this process, or nil if one can.
-func (d *Driver) deaf() error {
+// subscriptionError returns why no majority of the nodes can notify this process, or nil if one can.
+func (d *Driver) subscriptionError() error {
 	errs := make([]error, len(d.nodes))
 	for i, n := range d.nodes {
 		if n.listener.Up() {
@@ -288,12 +288,7 @@ func (d *Driver) version(ctx context.Context, write bool) (string, error) {
 	r.enough = func() bool {
 		return r.count(own) >= d.quorum || r.count(none) >= d.quorum || r.count(other) > d.minority()
 	}
-	err := r.ask(ctx, func(*node) *redisqueue.Call {
-		if write {
-			return redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey}, d.protocol.Own())
-		}
-		return redisqueue.NewCall(redisqueue.Protocol, []string{d.protocolKey})
-	})
+	err := r.ask(ctx, func(*node) *redisqueue.Call { return redisqueue.ProtocolCall(d.protocol, d.protocolKey, write) })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -341,5 +336,5 @@ func (d *Driver) await(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	return d.deaf()
+	return d.subscriptionError()
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -51,17 +50,13 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	return d, nil
 }
 
-// dialPause is how long go-redis waits after a failed dial.
-const dialPause = 10 * time.Millisecond
-
 // nodeOptions returns the options of one node's client.
 func nodeOptions(common *redis.UniversalOptions, host string, o options) *redis.Options {
-	s := common.Simple()
+	s := redisqueue.OneServer(common)
 	s.Addr = host
 	s.MaxRetries = -1
 	s.DialTimeout = min(s.DialTimeout, o.timeout)
 	s.Dialer = redisqueue.Dialer(s.DialTimeout, s.TLSConfig)
-	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
 	return s
 }
 

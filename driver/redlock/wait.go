@@ -168,7 +168,7 @@ func (d *Driver) outage(w *waiter) error { return d.majorityOf(d.heartbeats.Errs
 
 // keepAlive sends a node a heartbeat.
 func (d *Driver) keepAlive(node int, name string, tickets []string, answer func(any, error)) {
-	d.nodes[node].send(d.heartbeatCall(name, tickets), answer)
+	d.nodes[node].send(d.keys.HeartbeatCall(redisqueue.RedlockKeepAlive, []string{d.keys.Main(name)}, d.channel, tickets), answer)
 }
 
 // receivedState handles a ticket's state on a node, from the answer to a heartbeat. If the node
@@ -206,12 +206,12 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 
 // requeue puts a ticket that a majority has in the queue of one more node.
 func (d *Driver) requeue(n *node, w *waiter) {
-	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, 0, justWait, kept)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.waiters[w.t.r.ID] != w || w.asking || bits.OnesCount64(w.absent) > d.minority() {
 		return
 	}
+	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, 0, justWait, kept)
 	// The ticket's release has not been sent, so this comes before it.
 	n.send(c, func(v any, err error) {
 		if err != nil { // perhaps called at once, with mu held
@@ -240,7 +240,7 @@ func (d *Driver) notified(node int, text string) {
 	}
 	id := text[1:]
 	switch text[0] {
-	case noticeReady:
+	case redisqueue.NoticeGrant:
 		d.mu.Lock()
 		w, t := d.waiters[id], d.held[id]
 		d.mu.Unlock()
@@ -250,13 +250,13 @@ func (d *Driver) notified(node int, text string) {
 		case t != nil: // a majority has granted it already
 			d.repair(d.nodes[node], t)
 		}
-	case noticeGone:
+	case redisqueue.NoticeGone:
 		d.change(id, func(w *waiter) { w.broken |= 1 << node })
-	case noticeCheck:
+	case redisqueue.NoticeCheck:
 		if name, ok := d.keys.Name(id); ok {
 			d.heartbeats.Poll(name)
 		}
-	case noticeLost:
+	case redisqueue.NoticeLost:
 		d.lossNoticed(node, id)
 	}
 }

@@ -17,14 +17,6 @@ const ACLCommands = "evalsha script|load time get set del exists pttl pexpire " 
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember getrange " +
 	"publish subscribe unsubscribe ping select scan"
 
-// Notifications to the channel of a process: one letter and what follows.
-const (
-	noticeReady = 'g' // id: it may hold on this node
-	noticeLost  = 'l' // id token x|s name: a holder's ticket was broken
-	noticeGone  = 'w' // id: a waiter's ticket was broken
-	noticeCheck = 'n' // main key: the holder's lease ends earlier on this node than this process knows
-)
-
 // buckets is for how many sets of names a node keeps a fence.
 const buckets = 1024
 
@@ -45,12 +37,9 @@ func (d *Driver) millis(ttl time.Duration) int64 {
 	return int64(min(ms, float64(math.MaxInt64/1e6))) + 2
 }
 
-// mark is the value of the main key while shared tickets hold.
-const mark = "redlock *"
-
 // form is what redlock_queue.lua keeps of a ticket: "round since channel limit
 // ownerlength blob".
-var form = redisqueue.Form{Head: 1}
+var form = redisqueue.Form{Word: "redlock", Head: 1}
 
 // What a ticket's process asks a node for, and where its number comes from.
 const (
@@ -58,10 +47,10 @@ const (
 	justWait = 'j' // wait in the queue
 	orLeave  = 't' // hold, or else leave nothing
 
-	guessed = 'n'
-	above   = 'r' // above all that a majority has answered
-	kept    = 'k' // the ticket has it on a majority
-	mended  = 'm' // the ticket holds on a majority
+	guessed     = 'n'
+	numberAbove = 'r' // above all that a majority has answered
+	kept        = 'k' // the ticket has it on a majority
+	mended      = 'm' // the ticket holds on a majority
 )
 
 // scripts are all that are in use.
@@ -70,13 +59,9 @@ var scripts = []*redisqueue.Script{
 	redisqueue.RedlockKeepAlive, redisqueue.RedlockShorten, redisqueue.RedlockBreak, redisqueue.RedlockInspect, redisqueue.Ping, redisqueue.Protocol,
 }
 
-func (d *Driver) call(s *redisqueue.Script, keys []string, args ...any) *redisqueue.Call {
-	return redisqueue.NewCall(d.keys.Script(s), keys, args...)
-}
-
 // acquireCall asks a node for a ticket; if the ticket holds there, it holds for ttl.
 func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, attempt int64, mode, origin byte) *redisqueue.Call {
-	c := d.call(redisqueue.RedlockAcquire, []string{t.key, d.fences()}, nil, number, d.millis(ttl),
+	c := d.keys.Call(redisqueue.RedlockAcquire, []string{t.key, d.fences()}, nil, number, d.millis(ttl),
 		redisqueue.Kind(t.r.Shared)+string([]byte{mode, origin}), t.bucket, attempt, t.record)
 	c.SetArg(0, c.Ticket(t.r.ID, false))
 	return c
@@ -84,7 +69,7 @@ func (d *Driver) acquireCall(t *ticket, ttl time.Duration, number uint64, attemp
 
 // yieldCall makes a ticket wait again if it holds since an attempt.
 func (d *Driver) yieldCall(t *ticket, attempt int64) *redisqueue.Call {
-	c := d.call(redisqueue.RedlockYield, []string{t.key}, nil, attempt)
+	c := d.keys.Call(redisqueue.RedlockYield, []string{t.key}, nil, attempt)
 	c.SetArg(0, c.Ticket(t.r.ID, false)) // it queues the ticket
 	return c
 }
@@ -92,9 +77,9 @@ func (d *Driver) yieldCall(t *ticket, attempt int64) *redisqueue.Call {
 func (d *Driver) releaseCall(n *node, h driver.Hold) *redisqueue.Call {
 	keys := []string{d.keys.Main(h.Name)}
 	if n.unanswered.Requests(h.ID) > 0 {
-		return d.call(redisqueue.RedlockRelease, keys, h.ID, 1)
+		return d.keys.Call(redisqueue.RedlockRelease, keys, h.ID, 1)
 	}
-	return d.call(redisqueue.RedlockRelease, keys, h.ID)
+	return d.keys.Call(redisqueue.RedlockRelease, keys, h.ID)
 }
 
 func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
@@ -104,16 +89,7 @@ func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 		keys[i] = d.keys.Main(r.Name)
 		args = append(args, r.ID, d.millis(r.TTL))
 	}
-	return d.call(redisqueue.RedlockRenew, keys, args...)
-}
-
-func (d *Driver) heartbeatCall(name string, tickets []string) *redisqueue.Call {
-	args := make([]any, 0, 1+len(tickets))
-	args = append(args, d.channel)
-	for _, t := range tickets {
-		args = append(args, t)
-	}
-	return d.call(redisqueue.RedlockKeepAlive, []string{d.keys.Main(name)}, args...)
+	return d.keys.Call(redisqueue.RedlockRenew, keys, args...)
 }
 
 // What a node has answered to a request for a ticket.

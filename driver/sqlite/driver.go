@@ -80,7 +80,7 @@ func New(path string, opts ...Option) (*Driver, error) {
 	}
 	d := &Driver{s: s}
 	d.Engine = sqlqueue.New(sqlqueue.Options{
-		Store: s, Notifier: s, Liveness: liveness, LongestPoll: pollWithoutPipe, SweepEvery: o.sweep,
+		Store: s, Notifier: s, Liveness: liveness, LongestPoll: pollWithoutPipe, SweepEvery: o.sweep, ListenFirst: true,
 	})
 	s.closing = sqlqueue.Closing(d.Engine)
 	go s.serve()

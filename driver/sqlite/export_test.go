@@ -73,3 +73,6 @@ func (d *Driver) Abort(query string) error {
 
 // Receives reports whether notices arrive.
 func (d *Driver) Receives() bool { return sqlqueue.Receiving(d.Engine) }
+
+// FrequentStatements write, and are of every cycle or hand-off.
+var FrequentStatements = []string{sqlTakeFree, sqlRemoveAlone, sqlInsert, sqlDelete, sqlHold, sqlRenew}

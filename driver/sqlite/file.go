@@ -148,9 +148,7 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	}
 	var journal string
 	err := s.retryBusy(ctx, func() error {
-		// With a write-ahead log, NORMAL keeps the database whole in any case. A loss of power may take the
-		// last commits, for which sqlReboot skips tokens.
-		_, err := s.conn.ExecContext(ctx, "PRAGMA synchronous = NORMAL")
+		_, err := s.conn.ExecContext(ctx, sqlSettings)
 		return cmp.Or(err, s.conn.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&journal))
 	})
 	if err == nil && journal != "wal" {

@@ -31,9 +31,10 @@ CREATE TABLE tickets (
   shared  INTEGER NOT NULL,
   permits INTEGER NOT NULL,     -- how many shared tickets at once; the greatest integer: any number
   ttl     INTEGER NOT NULL,
-  state   TEXT NOT NULL CHECK (state IN ('waiting', 'provisional', 'held')), -- provisional: held, and not renewed since it waited
+  state   TEXT NOT NULL,        -- waiting, provisional (held, and not renewed since it waited) or held
   since   INTEGER NOT NULL,     -- when it was queued, or granted
   expires INTEGER,              -- of a lease
+  CHECK (state = 'waiting' OR state = 'provisional' OR state = 'held'), -- IN makes a temporary table for each row
   CHECK ((state = 'waiting') = (expires IS NULL)),
   CHECK ((slot IS NOT NULL) = (state <> 'waiting' AND NOT shared)),
   CHECK (slot = 0)

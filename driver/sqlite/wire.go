@@ -22,6 +22,14 @@ const (
 
 // Statements about the file.
 const (
+	// A transaction writes each page that it changes, and rows are short: small pages make a cycle cheaper by a fifth. A page
+	// size takes effect only in a database that is empty. The log has 4000 pages, 4 MB (16 MB in a file with the pages of older
+	// versions), before it is written back into the database: only that flushes the disk.
+	//
+	// With a write-ahead log, NORMAL keeps the database whole in any case. A loss of power may take the last commits, for
+	// which sqlReboot skips tokens.
+	sqlSettings = `PRAGMA page_size = 1024; PRAGMA wal_autocheckpoint = 4000; PRAGMA synchronous = NORMAL`
+
 	sqlFirstBoot = `INSERT INTO store (one, version, boot) VALUES (1, ?, ?)`
 	sqlBoot      = `UPDATE store SET boot = ?`
 

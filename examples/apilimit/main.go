@@ -11,14 +11,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log"
+	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -30,33 +34,43 @@ const (
 	hold = 2 * window
 )
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	r = result{&api{}, &api{}, &api{}}
-	err = scenario.Workers(ctx, url, programs, func(int, locker.Locker) error {
-		r.without.call()
-		return nil
-	})
-	if err != nil {
-		return r, err
+	var group errgroup.Group
+	for range programs {
+		group.Go(func() error { return r.program(ctx, url) })
 	}
-	err = scenario.Workers(ctx, url, programs, func(_ int, l locker.Locker) error {
-		return locker.Do(ctx, l, "api:calls", func(context.Context) error {
-			r.limit.call()
-			return nil
-		}, locker.Limit(allowed))
-	})
-	if err != nil {
-		return r, err
-	}
-	err = scenario.Workers(ctx, url, programs, func(_ int, l locker.Locker) error {
-		return locker.Do(ctx, l, "api:rate", func(context.Context) error {
-			r.rate.call()
-			return nil
-		}, locker.Limit(allowed), locker.WithMinHold(hold))
-	})
+	err = group.Wait()
 	return r, err
+}
+
+// program calls the API three times: without a lock, under a semaphore, under a rate limit.
+func (r result) program(ctx context.Context, url string) error {
+	l, err := locker.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	r.without.call()
+	err = locker.Do(ctx, l, "api:calls", func(context.Context) error {
+		r.limit.call()
+		return nil
+	}, locker.Limit(allowed))
+	if err != nil {
+		return err
+	}
+	return locker.Do(ctx, l, "api:rate", func(context.Context) error {
+		r.rate.call()
+		return nil
+	}, locker.Limit(allowed), locker.WithMinHold(hold))
 }
 
 // api is somebody else's.

@@ -9,32 +9,45 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log"
+	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const visitors = 20
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	r.without, r.with = &cache{}, &cache{}
-	err = scenario.Workers(ctx, url, visitors, func(int, locker.Locker) error {
-		r.without.get()
-		return nil
-	})
-	if err != nil {
-		return r, err
+	var group errgroup.Group
+	for range visitors {
+		group.Go(func() error {
+			l, err := locker.Open(ctx, url) // one for each visitor, as if each came to another server
+			if err != nil {
+				return err
+			}
+			defer l.Close()
+			r.without.get()
+			return r.with.getLocked(ctx, l)
+		})
 	}
-	err = scenario.Workers(ctx, url, visitors, func(_ int, l locker.Locker) error {
-		return r.with.getLocked(ctx, l)
-	})
+	err = group.Wait()
 	return r, err
 }
 

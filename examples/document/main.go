@@ -11,12 +11,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log"
+	"os"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -25,36 +29,49 @@ const (
 	turns   = 10 // of each
 )
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	r.without, r.with = &document{}, &document{}
-	err = scenario.Workers(ctx, url, writers+readers, func(i int, _ locker.Locker) error {
-		for range turns {
-			r.without.use(i)
-		}
-		return nil
-	})
-	if err != nil {
-		return r, err
+	var group errgroup.Group
+	for i := range writers + readers {
+		group.Go(func() error { return r.use(ctx, url, i) })
 	}
-	err = scenario.Workers(ctx, url, writers+readers, func(i int, l locker.Locker) error {
-		var mode locker.Option // nil: exclusive
-		if i >= writers {
-			mode = locker.Shared()
-		}
-		for range turns {
-			err := locker.Do(ctx, l, "document", func(context.Context) error {
-				r.with.use(i)
-				return nil
-			}, mode)
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	err = group.Wait()
 	return r, err
+}
+
+// use is what writer or reader i does, without a lock and then with it. Each has a Locker of its
+// own, as in another process.
+func (r result) use(ctx context.Context, url string, i int) error {
+	l, err := locker.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for range turns {
+		r.without.use(i)
+	}
+	var mode locker.Option // nil: exclusive
+	if i >= writers {
+		mode = locker.Shared()
+	}
+	for range turns {
+		err := locker.Do(ctx, l, "document", func(context.Context) error {
+			r.with.use(i)
+			return nil
+		}, mode)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type result struct{ without, with *document }

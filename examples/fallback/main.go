@@ -14,9 +14,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -27,7 +30,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
 	"github.com/lockerproject/locker/driver/memory"
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -45,7 +47,13 @@ const (
 	phases
 )
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	r.without, r.with = &outcome{}, &outcome{}

@@ -1,34 +1,33 @@
 package main
 
 import (
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/driver/memory"
 )
 
-func TestRun(t *testing.T) {
-	if err := run(t.Context(), "memory://hello"); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(t.Context(), "nosuch://"); err == nil {
-		t.Error("no error for an unknown store")
-	}
+func TestReleases(*testing.T) {
+	main()
+	main() // the first has released the lock
 }
 
-func TestHeldByAnother(t *testing.T) {
+func TestWaitsWhileAnotherHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := locker.New(memory.Open("busy"))
-		defer l.Close()
-		if _, err := l.Acquire(t.Context(), "order:42"); err != nil {
+		l, err := locker.Open(t.Context(), "memory://")
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer l.Close()
+		lock, err := l.Acquire(t.Context(), "order:42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Minute, func() { _ = lock.Release(t.Context()) })
 		begun := time.Now()
-		if err := run(t.Context(), "memory://busy"); !errors.Is(err, locker.ErrNotAcquired) || time.Since(begun) != 5*time.Second {
-			t.Errorf("after %v: %v", time.Since(begun), err)
+		if main(); time.Since(begun) != time.Minute {
+			t.Errorf("beside a holder it took %v", time.Since(begun))
 		}
 	})
 }

@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"strconv"
@@ -11,7 +13,6 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/election"
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 // candidate does the job, while it leads if there is an election.
@@ -89,14 +90,15 @@ func child() bool {
 	if os.Getenv("LEADER_CANDIDATE") == "" {
 		return false
 	}
-	scenario.Main(func(ctx context.Context, url string) (string, error) {
-		l, err := locker.Open(ctx, url)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = l.Close() }()
-		c := candidate{url: url, election: os.Getenv("LEADER_ELECTION")}
-		return "", c.run(ctx, l, func(at time.Time) { fmt.Println(at.UnixNano()) })
-	})
+	ctx := context.Background()
+	l, err := locker.Open(ctx, os.Getenv("LOCKER_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	c := candidate{election: os.Getenv("LEADER_ELECTION")}
+	err = c.run(ctx, l, func(at time.Time) { fmt.Println(at.UnixNano()) })
+	if err := errors.Join(err, l.Close()); err != nil {
+		log.Fatal(err)
+	}
 	return true
 }

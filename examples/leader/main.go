@@ -15,16 +15,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -34,9 +36,14 @@ const (
 )
 
 func main() {
-	if !child() {
-		scenario.Main(run)
+	if child() {
+		return
 	}
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
 }
 
 func run(ctx context.Context, url string) (r result, err error) {

@@ -18,13 +18,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"strings"
 	"sync"
 
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -37,9 +37,12 @@ const (
 )
 
 func main() {
-	scenario.Main(func(ctx context.Context, url string) (result, error) {
-		return run(ctx, url, cmp.Or(os.Getenv("LOCKER_URL2"), "memory://new"))
-	})
+	old, next := cmp.Or(os.Getenv("LOCKER_URL"), "memory://"), cmp.Or(os.Getenv("LOCKER_URL2"), "memory://new")
+	r, err := run(context.Background(), old, next)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
 }
 
 func run(ctx context.Context, old, next string) (r result, err error) {

@@ -14,10 +14,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"os/exec"
 	"strings"
@@ -25,15 +27,19 @@ import (
 
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const machines = 3
 
 func main() {
-	if !child() {
-		scenario.Main(run)
+	if child() {
+		return
 	}
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
 }
 
 func run(ctx context.Context, url string) (r result, err error) {
@@ -106,7 +112,11 @@ func child() bool {
 	if err != nil {
 		return false
 	}
-	scenario.Main(task{lock: os.Getenv("ONESHOT_LOCK"), hold: hold}.run)
+	said, err := task{lock: os.Getenv("ONESHOT_LOCK"), hold: hold}.run(context.Background(), os.Getenv("LOCKER_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(said)
 	return true
 }
 

@@ -9,14 +9,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log"
+	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -24,26 +28,45 @@ const (
 	orders = 10 // that each clerk enters
 )
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	r.without, r.with = newBook(), newBook()
-	err = scenario.Workers(ctx, url, clerks, func(_ int, l locker.Locker) error {
-		for range orders {
-			r.without.enter()
-		}
-		for range orders {
-			err := locker.Do(ctx, l, "ordernumbers", func(context.Context) error {
-				r.with.enter()
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	var group errgroup.Group
+	for range clerks {
+		group.Go(func() error { return r.clerk(ctx, url) })
+	}
+	err = group.Wait()
 	return r, err
+}
+
+// clerk enters orders, without a lock and then with it. Each clerk has a Locker of their own, as
+// in a program of their own.
+func (r result) clerk(ctx context.Context, url string) error {
+	l, err := locker.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for range orders {
+		r.without.enter()
+	}
+	for range orders {
+		err := locker.Do(ctx, l, "ordernumbers", func(context.Context) error {
+			r.with.enter()
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // book is the book of orders.

@@ -14,14 +14,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log"
+	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -29,19 +33,37 @@ const (
 	requests = 4 // for each payment
 )
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	r.without, r.with = newTill(), newTill()
-	err = scenario.Workers(ctx, url, payments*requests, func(i int, l locker.Locker) error {
-		key := fmt.Sprint("payment:", i%payments)
-		r.without.pay(key)
-		return locker.Do(ctx, l, key, func(context.Context) error {
-			r.with.pay(key)
-			return nil
-		}, locker.WithWait(10*time.Second)) // then ask the customer to come back
-	})
+	var group errgroup.Group
+	for i := range payments * requests {
+		group.Go(func() error { return r.request(ctx, url, fmt.Sprint("payment:", i%payments)) })
+	}
+	err = group.Wait()
 	return r, err
+}
+
+// request makes a payment, without a lock and then with it. Each request has a Locker of its own,
+// as in another process.
+func (r result) request(ctx context.Context, url, key string) error {
+	l, err := locker.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	r.without.pay(key)
+	return locker.Do(ctx, l, key, func(context.Context) error {
+		r.with.pay(key)
+		return nil
+	}, locker.WithWait(10*time.Second)) // then ask the customer to come back
 }
 
 // till charges cards and keeps the receipts.

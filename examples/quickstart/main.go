@@ -17,6 +17,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
 	"github.com/lockerproject/locker/driver/redis"
@@ -115,11 +117,9 @@ func (s *shop) with(token uint64, do func()) error {
 
 // atOnce runs work in all workers at the same time.
 func atOnce(work func() error) error {
-	var group sync.WaitGroup
-	errs := make([]error, workers)
-	for i := range errs {
-		group.Go(func() { errs[i] = work() })
+	var group errgroup.Group
+	for range workers {
+		group.Go(work)
 	}
-	group.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }

@@ -10,15 +10,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -32,27 +36,45 @@ const (
 	hold = period * 6 / 10
 )
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	r = result{&runs{}, &runs{}, &runs{}}
 	begin := time.Now().Add(period / 2)
-	err = scenario.Workers(ctx, url, instances, func(i int, l locker.Locker) error {
+	var group errgroup.Group
+	for i := range instances {
 		clock := func() time.Time { return time.Now().Add(time.Duration(i) * skew) }
-		for p := range periods {
-			time.Sleep(begin.Add(time.Duration(p) * period).Sub(clock()))
-			r.without.job(p)
-			err := errors.Join(
-				once(ctx, l, "report:released", func() { r.released.job(p) }),
-				once(ctx, l, "report", func() { r.with.job(p) }, locker.WithMinHold(hold)),
-			)
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+		group.Go(func() error { return r.instance(ctx, url, begin, clock) })
+	}
+	err = group.Wait()
 	return r, err
+}
+
+// instance starts the job in each period, by its own clock.
+func (r result) instance(ctx context.Context, url string, begin time.Time, clock func() time.Time) error {
+	l, err := locker.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for p := range periods {
+		time.Sleep(begin.Add(time.Duration(p) * period).Sub(clock()))
+		r.without.job(p)
+		err := errors.Join(
+			once(ctx, l, "report:released", func() { r.released.job(p) }),
+			once(ctx, l, "report", func() { r.with.job(p) }, locker.WithMinHold(hold)),
+		)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // once runs job, unless another instance has the lock.

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx" of database/sql
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/examples/internal/scenario"
 	"github.com/lockerproject/locker/fence"
 	"github.com/lockerproject/locker/fence/sqlfence"
 	"github.com/lockerproject/locker/stripe"
@@ -45,21 +45,31 @@ func sellFenced(ctx context.Context, address, name string) (f *fenced, err error
 	if _, err := f.db.ExecContext(ctx, create); err != nil {
 		return nil, err
 	}
-	err = scenario.Workers(ctx, address, shops, func(_ int, l locker.Locker) error {
-		return serve(func() error {
-			return locker.Do(ctx, l, name, func(ctx context.Context) error {
-				lock, _ := locker.FromContext(ctx)
-				return f.sell(ctx, lock)
-			})
-		})
-	})
-	if err != nil {
+	var group errgroup.Group
+	for range shops {
+		group.Go(func() error { return f.shop(ctx, address, name) })
+	}
+	if err := group.Wait(); err != nil {
 		return nil, err
 	}
 	if err := f.sellLate(ctx, address, name); err != nil {
 		return nil, err
 	}
 	return f, f.db.QueryRowContext(ctx, "SELECT items FROM "+f.table).Scan(&f.left)
+}
+
+func (f *fenced) shop(ctx context.Context, address, name string) error {
+	l, err := locker.Open(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	return serve(func() error {
+		return locker.Do(ctx, l, name, func(ctx context.Context) error {
+			lock, _ := locker.FromContext(ctx)
+			return f.sell(ctx, lock)
+		})
+	})
 }
 
 func (f *fenced) sell(ctx context.Context, lock fence.Lock) error {
@@ -83,30 +93,33 @@ func (f *fenced) sell(ctx context.Context, lock fence.Lock) error {
 // sellLate sells under a lock that is not held any more, after another holder
 // was there.
 func (f *fenced) sellLate(ctx context.Context, address, name string) error {
-	return scenario.Workers(ctx, address, 1, func(_ int, l locker.Locker) error {
-		lost, err := l.Acquire(ctx, name)
-		if err != nil {
-			return err
-		}
-		if err := lost.Release(ctx); err != nil {
-			return err
-		}
-		err = locker.Do(ctx, l, name, func(ctx context.Context) error {
-			lock, _ := locker.FromContext(ctx)
-			return sqlfence.Do(ctx, f.db, f.guard, lock, func(tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, "UPDATE "+f.table+" SET items = items + 1") // a piece comes back
-				return err
-			})
-		})
-		if err != nil {
-			return err
-		}
-		err = f.sell(ctx, lost)
-		if f.banned = errors.Is(err, fence.ErrStale); f.banned {
-			return nil
-		}
+	l, err := locker.Open(ctx, address)
+	if err != nil {
 		return err
+	}
+	defer l.Close()
+	lost, err := l.Acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := lost.Release(ctx); err != nil {
+		return err
+	}
+	err = locker.Do(ctx, l, name, func(ctx context.Context) error {
+		lock, _ := locker.FromContext(ctx)
+		return sqlfence.Do(ctx, f.db, f.guard, lock, func(tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "UPDATE "+f.table+" SET items = items + 1") // a piece comes back
+			return err
+		})
 	})
+	if err != nil {
+		return err
+	}
+	err = f.sell(ctx, lost)
+	if f.banned = errors.Is(err, fence.ErrStale); f.banned {
+		return nil
+	}
+	return err
 }
 
 func (f *fenced) drop(ctx context.Context) error {

@@ -14,15 +14,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log"
+	"os"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 	"github.com/lockerproject/locker/stripe"
 )
 
@@ -33,30 +37,49 @@ const (
 	segments  = 4
 )
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	name := "stock:" + rand.Text() // each run of this program has a stock of its own
 	r.without, r.one, r.striped = newShelf(1), newShelf(1), newShelf(segments)
-	err = scenario.Workers(ctx, url, shops, func(_ int, l locker.Locker) error {
-		stock, err := stripe.NewSegments(l, name, segments)
-		if err != nil {
-			return err
-		}
-		return errors.Join(
-			serve(func() error { return r.without.sell(0) }),
-			serve(func() error {
-				return locker.Do(ctx, l, name, func(context.Context) error { return r.one.sell(0) })
-			}),
-			serve(func() error {
-				return stock.Do(ctx, func(_ context.Context, segment int) error { return r.striped.sell(segment) })
-			}),
-		)
-	})
+	var group errgroup.Group
+	for range shops {
+		group.Go(func() error { return r.shop(ctx, url, name) })
+	}
+	err = group.Wait()
 	if err == nil && onPostgres(url) {
 		r.fenced, err = sellFenced(ctx, url, name)
 	}
 	return r, err
+}
+
+// shop sells to its customers: without a lock, under one, and from segments. Each shop has a
+// Locker of its own, as in another process.
+func (r result) shop(ctx context.Context, url, name string) error {
+	l, err := locker.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	stock, err := stripe.NewSegments(l, name, segments)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		serve(func() error { return r.without.sell(0) }),
+		serve(func() error {
+			return locker.Do(ctx, l, name, func(context.Context) error { return r.one.sell(0) })
+		}),
+		serve(func() error {
+			return stock.Do(ctx, func(_ context.Context, segment int) error { return r.striped.sell(segment) })
+		}),
+	)
 }
 
 // serve sells a piece to each customer of a shop, as long as there are any.

@@ -15,14 +15,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"os"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // any store, by URL
-	"github.com/lockerproject/locker/examples/internal/scenario"
 )
 
 const (
@@ -33,30 +37,46 @@ const (
 	money     = (1 + customers) * 1000
 )
 
-func main() { scenario.Main(run) }
+func main() {
+	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r)
+}
 
 func run(ctx context.Context, url string) (r result, err error) {
 	for way, locked := range []way{unlocked, oneByOne, together} {
-		b := newBank()
-		r[way] = b
-		err := scenario.Workers(ctx, url, payers+refunders, func(i int, l locker.Locker) error {
+		r[way] = newBank()
+		var group errgroup.Group
+		for i := range payers + refunders {
 			from, to := customer(i), "shop"
 			if i >= payers {
 				from, to = to, from
 			}
-			for range transfers {
-				err := locked(ctx, l, from, to, func() { b.transfer(from, to, 10) })
-				if errors.Is(err, locker.ErrUnavailable) || err != nil && !errors.Is(err, locker.ErrNotAcquired) {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+			group.Go(func() error { return pay(ctx, url, r[way], locked, from, to) })
+		}
+		if err := group.Wait(); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
+}
+
+// pay makes some transfers, with a Locker of its own, as another process would.
+func pay(ctx context.Context, url string, b *bank, locked way, from, to string) error {
+	l, err := locker.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	for range transfers {
+		err := locked(ctx, l, from, to, func() { b.transfer(from, to, 10) })
+		if errors.Is(err, locker.ErrUnavailable) || err != nil && !errors.Is(err, locker.ErrNotAcquired) {
+			return err // and if somebody else has an account for too long, this transfer is given up
+		}
+	}
+	return nil
 }
 
 // A way runs f for a transfer between two accounts, unless it has to give up.

@@ -261,7 +261,7 @@ func TestViewBreaks(t *testing.T) {
 	m := newWatchModel(t.Context(), w, "memory", io.Discard, w.read(t.Context()))
 	m = *m.after(tea.WindowSizeMsg{Width: 100, Height: 24})
 	asked := m.after("b")
-	if view := asked.View(); !strings.Contains(view, "take a from web-1") {
+	if view := asked.View(); !strings.Contains(view, "break a? y/n: web-1") {
 		t.Errorf("the question:\n%s", view)
 	}
 	if declined := asked.after("n"); !strings.Contains(declined.View(), "nothing was removed") || k.Err() != nil {

@@ -97,7 +97,7 @@ func (m *watchModel) question() string {
 	if n := len(m.toBreak) - 1; n > 0 {
 		owners += fmt.Sprintf(" +%d", n)
 	}
-	return fmt.Sprintf("take %s from %s, who goes on until it learns of it? y/n", printable(m.selected), owners)
+	return fmt.Sprintf("break %s? y/n: %s goes on until it learns of it", printable(m.selected), owners)
 }
 
 func (m *watchModel) keys() string {

@@ -306,6 +306,7 @@ func (a *agent) write(before map[string]*api.KVPair) uint64 {
 		a.past = slices.Clone(a.past[1:])
 	}
 	a.index++
+	a.unread = false // a leader does a write after all that is in its log
 	close(a.changed)
 	a.changed = make(chan struct{})
 	return a.index

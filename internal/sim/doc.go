@@ -29,6 +29,9 @@
 //	redis.go      models of Redis and of the nodes of Redlock, below driver/redis and driver/redlock:
 //	              what they keep, forget and excuse; redis_server.go has their connections,
 //	              redis_script.go runs the real scripts, the rest is commands
+//	postgres.go   a model of PostgreSQL with the functions of driver/postgres (postgres_queue.go), below that driver,
+//	              its pool and sqlqueue, the engine of SQL databases; postgres_protocol.go speaks the protocol,
+//	              postgres_ops.go has the statements
 //	oracle.go     what must not happen, with the true time, which only the world knows
 //	              (oracle_grants.go of grants, oracle_answers.go of answers)
 //	oracle_faults.go  what a fault does not excuse
@@ -68,7 +71,8 @@
 // model may be kinder than the server that it stands for: the suites on real servers
 // remain the proof for that. The order of goroutines that are ready at the same instant is
 // the scheduler's, and map order and jitter are the runtime's, so a seed does not fix all;
-// README.md says how much. There is no model of ZooKeeper, NATS or an SQL database. Clients of Redis
+// README.md says how much. There is no model of ZooKeeper or NATS. The model of PostgreSQL
+// does one transaction after the other, so two that meet in one row do not wait for each other there; and no transaction is guarded. Clients of Redis
 // connect at once: go-redis holds a mutex while it connects, which no bubble gets past. Its Sentinel and
 // Cluster clients are not run; a failover is an address that leads to another server.
 //

@@ -291,14 +291,19 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 		err    error
 	}
 	done := make(chan result, 1)
+	rnd, waited := m.p.stream(what), false
+	m.p.passes(what, false)
+	after := 100*time.Microsecond + rnd.upTo(2*time.Millisecond)
+	if writes(what) && m.p.plays("lag", rnd) {
+		after += m.p.lag(rnd)
+	}
 	go func() {
-		rnd, waited := m.p.stream(what), false
-		c.s.w.sleep(100*time.Microsecond + rnd.upTo(2*time.Millisecond))
+		c.s.w.sleep(after)
 		for m.silence().After(time.Now()) {
 			waited = true
 			c.s.w.sleep(time.Until(m.silence()) + rnd.upTo(20*time.Millisecond))
 		}
-		if waited && rnd.one(2) {
+		if waited && rnd.one(2) || writes(what) && m.p.has("lose") {
 			c.s.w.message("%s: %s of %s is lost", c.s.name, what, m)
 			return
 		}
@@ -306,6 +311,13 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 		a, err := do(rnd)
 		c.mu.Unlock()
 		c.s.w.message("%s: %s of %s: %.300v %v", c.s.name, what, m, a, err)
+		m.p.passes(what, true)
+		switch {
+		case writes(what) && m.p.plays("mute", rnd):
+			return
+		case !writes(what) && m.p.plays("blur", rnd):
+			c.s.w.sleep(rnd.between(5*time.Millisecond, 3*time.Second))
+		}
 		done <- result{a, err}
 	}()
 	timeout := time.NewTimer(requestTimeout)

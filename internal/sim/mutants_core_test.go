@@ -45,7 +45,7 @@ func init() {
 		},
 		mutant{
 			name: "core: a late request is not looked for", file: "removal.go",
-			old: "if r.checks > 0 && !gone && !rm.closing {", new: "if false {",
+			old: "if r.checks > 0 && !gone && !rm.closing {", new: "if r.checks > 0 && !gone && false {",
 		},
 		mutant{
 			name: "core: an acquisition that has panicked leaves its ticket", file: "acquisition.go",
@@ -89,7 +89,7 @@ func init() {
 		},
 		mutant{
 			name: "core: Do waits for a slow release", file: "do.go",
-			old: "const doWait = 70 * time.Millisecond", new: "const doWait = 5 * time.Second",
+			old: "time.NewTimer(doWait)", new: "time.NewTimer(5 * time.Second)",
 		},
 		mutant{
 			name: "core: AcquireAll leaves what it had when it fails", file: "group.go",

@@ -26,7 +26,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a reading from before a write overtakes it", file: "driver/internal/casqueue/reading.go",
-			old: "case begun.Before(f.settled) && read.Version.Number == f.before.Number:", new: "case false:",
+			old: "case begun.Before(f.putAnswered) && read.Version.Number == f.replacedVersion.Number:", new: "case false:",
 		},
 		mutant{
 			name: "casqueue: an unanswered release notifies nobody when it proves to be done", file: "driver/internal/casqueue/reading.go",
@@ -35,7 +35,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a reading that was begun before a write is newer than what that has replaced", file: "driver/internal/casqueue/writer.go",
-			old: "if changed && f.taken.After(f.asOf) {", new: "if false {",
+			old: "if changed && f.knownAt.After(f.notOlderThan) {", new: "if false {",
 		},
 		mutant{
 			name: "casqueue: the late answer to a write hides what was read meanwhile", file: "driver/internal/casqueue/writer.go",
@@ -43,7 +43,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a ticket whose write was not answered is taken for none", file: "driver/internal/casqueue/acquire.go",
-			old: "none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0", new: "none = true",
+			old: "none = !c.unsure && !f.unanswered && f.doc.find(r.Name).index(r.ID) < 0", new: "none = f != nil",
 		},
 		mutant{
 			name: "casqueue: who asks again is told that there is no ticket", file: "driver/internal/casqueue/acquire.go",
@@ -55,7 +55,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: the store forgets a queue before its holders are dead", file: "driver/internal/casqueue/document.go",
-			old: "longest = max(longest, patience(q.Tickets[i].life()))", new: "longest = max(longest, 0)",
+			old: "longest = max(longest, patience(q.Tickets[i].life()))", new: "longest = max(longest, 0*patience(q.Tickets[i].life()))",
 		},
 		mutant{
 			name: "casqueue: a ticket and its heartbeat are silent at different times", file: "driver/internal/casqueue/observe.go",
@@ -63,7 +63,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a heartbeat that is answered too late renews", file: "driver/internal/casqueue/attend.go",
-			old: "if !t.fixed && !t.lapsed(now) && sent.After(t.alive) {", new: "if !t.fixed && sent.After(t.alive) {",
+			old: "if !t.fixed && !t.lapsed(now) && sent.After(t.alive) {", new: "if !t.fixed && !now.IsZero() && sent.After(t.alive) {",
 		},
 		mutant{
 			name: "casqueue: what was seen of a record is said of another one", file: "driver/internal/casqueue/document.go",
@@ -79,7 +79,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: the store forgets the queue of a lock that is held for long", file: "driver/internal/casqueue/lease.go",
-			old: "elapsed(f.written, now) < forgotten &&", new: "forgotten > 0 &&",
+			old: "elapsed(f.putSent, now) < forgotten &&", new: "forgotten > 0 &&",
 		},
 		mutant{
 			name: "casqueue: a release trusts what was read before", file: "driver/internal/casqueue/engine.go",

@@ -185,7 +185,7 @@ func (p *path) arrives(what string, rnd *stream) (at time.Time, vanishes bool) {
 	if writes(what) && p.plays("lag", rnd) {
 		at = at.Add(p.lag(rnd))
 	}
-	return at, held && rnd.one(2)
+	return at, held && rnd.one(2) || writes(what) && p.has("lose")
 }
 
 // returns draws when the answer to a request arrives that is sent now, or that it is lost.
@@ -237,6 +237,7 @@ type conn struct {
 	serve func(request []byte) (answer []byte)
 	split func(sent []byte) (request, rest []byte) // nil: no whole request yet
 	greet func(request []byte) (answer []byte)     // answers at once what is asked while the client connects; may be nil
+	name  func(request []byte) string              // says what a request does; nil: the request itself says it
 	brief bool                                     // what was not sent when the client closes it is dropped within seconds
 
 	mu       sync.Mutex
@@ -297,9 +298,18 @@ func (p *path) connect(serve func(*conn) func([]byte) []byte, split func([]byte)
 	return c, nil
 }
 
+// what says what a request does.
+func (c *conn) what(request []byte) string {
+	if c.name != nil {
+		return c.name(request)
+	}
+	return string(request)
+}
+
 // Write sends all whole requests as one packet.
 func (c *conn) Write(b []byte) (int, error) {
-	c.p.passes(string(b), false)
+	what := c.what(b)
+	c.p.passes(what, false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -332,7 +342,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	at = c.p.w.unique(at)
 	c.arrives = at
 	time.AfterFunc(time.Until(at), func() { c.arrive(packet, false) })
-	if writes(string(b)) && c.p.plays("lag", c.rnd) { // the connection breaks, and something has kept what was sent
+	if writes(what) && c.p.plays("lag", c.rnd) { // the connection breaks, and something has kept what was sent
 		c.late = true
 		time.AfterFunc(time.Microsecond, func() { c.fail(errReset) })
 	}
@@ -356,6 +366,9 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 		}
 		c.p.w.at(time.Now().Add(lag), func() { c.arrive(packet, true) })
 		return
+	case writes(string(packet[0])) && c.p.has("lose"):
+		c.fail(errReset)
+		return
 	case dropped && !lags, failed && c.brief && time.Since(ended) > most:
 		return
 	case failed && !late && c.rnd.one(2):
@@ -369,10 +382,11 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 	var answer []byte
 	for _, req := range packet {
 		a := c.serve(req)
-		c.p.w.message("%s → %s %.80q: %.80q", c.p.process, c.p.s.name, req, a)
+		what := c.what(req)
+		c.p.w.message("%s → %s %.80q: %.80q", c.p.process, c.p.s.name, what, a)
 		answer = append(answer, a...)
-		c.p.passes(string(req), true)
-		if writes(string(req)) && c.p.plays("mute", c.rnd) {
+		c.p.passes(what, true)
+		if writes(what) && c.p.plays("mute", c.rnd) {
 			c.fail(errReset)
 			return
 		}
@@ -380,7 +394,7 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 			c.p.w.sleep(c.gaps.upTo(2 * time.Millisecond))
 		}
 	}
-	c.push(answer, len(packet) > 0 && !writes(string(packet[0])) && c.p.plays("blur", c.rnd))
+	c.push(answer, len(packet) > 0 && !writes(c.what(packet[0])) && c.p.plays("blur", c.rnd))
 }
 
 // push sends what the server has to say; a blurred answer is late.

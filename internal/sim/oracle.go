@@ -36,6 +36,7 @@ type call struct {
 	t     *thread
 	s     *step
 	ctx   context.Context
+	leave context.CancelCauseFunc
 	begun time.Time
 	over  time.Time // when its ctx ended; guarded by oracle.mu
 	ended time.Time // when it returned, or was granted
@@ -67,12 +68,22 @@ type hold struct {
 	begun   time.Time // of the call
 	at      time.Time // of its return
 	asked   time.Time // when the ticket was asked for; zero: it has waited
+	waited  bool      // … and was not re-entered
 	ttl     time.Duration
 	fixed   bool
 	minHold time.Duration
 
 	released bool // and the store has confirmed it
 	handles  []<-chan struct{}
+}
+
+// leased is the earliest time from which the lease may count: a grant after a wait has to be
+// made sure of soon before its caller gets it.
+func (h *hold) leased() time.Time {
+	if !h.waited || h.p.plan.observer != "" {
+		return h.begun
+	}
+	return latest(h.begun, h.at.Add(-h.ttl/5-time.Second))
 }
 
 // alive reports whether a holder believes that it holds.
@@ -197,7 +208,7 @@ func (o *oracle) lost(p *process, e locker.Event) {
 			o.w.fail("the store is said to have lost it, and has it: %v: %v", h, e.Err)
 		}
 		switch {
-		case p.isDead() || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.begun) >= h.ttl*97/100 || o.w.lostSince(h.begun), o.w.forgotten(h.name, h.token, h.begun):
+		case p.isDead() || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.leased()) >= h.ttl*97/100 || o.w.lostSince(h.begun), o.w.forgotten(h.name, h.token, h.begun):
 			return
 		case o.tooEarly(h, e, then), o.couldRenew(h, then):
 		case o.mayLose(p, h.begun, then, h.ttl):

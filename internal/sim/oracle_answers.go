@@ -207,8 +207,9 @@ func (o *oracle) waitedForNobody(p *part) {
 	if p.queued.IsZero() || p.rejoined || errors.Is(c.err, locker.ErrClosed) || c.p.plan.observer != "" {
 		return
 	}
-	free := latest(p.queued, o.w.quietSince(p.queued, c.ended))
+	free, concerned := p.queued, []string{c.p.name}
 	for _, b := range o.blockers(p) {
+		concerned = append(concerned, b.c.p.name)
 		switch {
 		case b.asked().After(p.queued) && b.c.t != c.t: // behind p
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":
@@ -217,6 +218,7 @@ func (o *oracle) waitedForNobody(p *part) {
 			free = b.gone
 		}
 	}
+	free = latest(free, o.w.quietSince(p.queued, c.ended, concerned...))
 	if late := c.ended.Sub(free); late > o.w.late {
 		o.w.fail("%s waited for %s until %v, though nobody was in the way for %v", c.t.name, p.name, c.ended.Sub(o.w.begun), late)
 	}

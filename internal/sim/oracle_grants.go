@@ -43,7 +43,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		ttl: c.s.ttl, fixed: c.s.fixed, minHold: c.s.minHold, handles: []<-chan struct{}{k.Done()},
 	}
 	p.hold = h
-	if p.queued.IsZero() {
+	if h.waited = !p.queued.IsZero() && !p.reentered; p.queued.IsZero() {
 		h.asked = c.begun
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
@@ -175,7 +175,7 @@ func (o *oracle) goneAfter(c *call, err error) time.Time {
 	if end := c.ended.Add(c.s.minHold); c.s.minHold > 0 && end.After(gone) {
 		gone = end.Add(time.Second)
 	}
-	if err != nil {
+	if now := time.Now(); err != nil || c.s.verb == "do" && o.w.disturbed(c.p.name, now, now) { // Do does not wait long for the store's answer
 		gone = gone.Add(o.slack(c))
 	}
 	return gone

@@ -25,6 +25,7 @@ type processPlan struct {
 	threads  [][]step
 	end      time.Duration // when it is closed or dies, whatever it does then; 0: when its threads have ended
 	dies     bool          // at the end, in each life
+	stays    bool          // it closes only when others have had all names
 	closes   int           // how many goroutines close it
 	observer string        // "", "slow" or "panics"
 }
@@ -77,15 +78,17 @@ func (s *step) String() string {
 // faultPlan is a fault of the world.
 type faultPlan struct {
 	at, lasts time.Duration
-	kind      string // cut, suspend, slow, reset, stale, die: of a process; pause, down, crash, full, failover: of a server; tricks: see there
+	kind      string // cut, suspend, slow, reset, stale, die, quit, leave: of a process; pause, down, crash, full, failover: of a server; tricks: see there
 	process   string
 	server    int
 	only      bool // of a process: it concerns the way to that server alone
 	harmless  bool // the store promises that nobody notices
 
-	on     string // "write" or "read": the fault begins with the process's next one after at
+	on     string // "write" or "read": the fault begins with such a message after at
+	by     string // … of this process
+	skip   int    // … when so many have passed
 	served bool   // … when that has been done
-	whole  bool   // the process is only the one whose message begins it
+	whole  bool   // it concerns all processes
 }
 
 func (f faultPlan) String() string {
@@ -104,7 +107,7 @@ func (f faultPlan) String() string {
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
 var worlds = []string{
 	"bank", "bank", "memcached", "memcached", "consul", "consul", "etcd", "etcd", "dynamodb", "dynamodb", "redis", "redis", "redlock", "redlock",
-	"memory", "all", "fallback",
+	"postgres", "postgres", "memory", "all", "fallback",
 }
 
 // draw makes the plan of a seed.
@@ -114,23 +117,21 @@ func draw(seed uint64, world string) *plan {
 	if world != "" {
 		p.world = world
 	}
-	g := &grammar{stream: s, world: p.world}
-	for range 1 + s.n(3) {
-		g.names = append(g.names, fmt.Sprintf("n%d", len(g.names)))
-		g.limits = append(g.limits, 1+s.n(3))
-	}
-	g.short = s.one(4) // leases that are over soon
-	g.minority = p.world == "redlock" && s.one(2)
-	calm := s.one(3)
-	for i := range 1 + s.n(4) {
+	g := newGrammar(s, seed, p.world)
+	calm := p.world == "memory" || s.one(4)
+	for i := range pick(s, 1, 2, 2, 3, 4) {
 		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), calm))
 	}
-	if !calm && p.world != "memory" {
+	plain := s.n(3) // only faults without tricks, or only tricks, or both
+	if !calm && plain < 2 {
+		kinds := some(s, 1+s.n(3), g.faults())
 		for range 1 + s.n(4) {
-			p.faults = append(p.faults, g.fault(p))
+			p.faults = append(p.faults, g.fault(p, pick(s, kinds...)))
 		}
 	}
-	p.tricks()
+	if !calm && plain > 0 {
+		p.tricks()
+	}
 	return p
 }
 
@@ -141,58 +142,96 @@ const redlockNodes = 5
 type grammar struct {
 	*stream
 	world  string
+	seed   uint64
 	names  []string
-	limits []int // of each name, when it is a semaphore
-	short  bool
+	limits []int           // of each name, when it is a semaphore
+	steps  int             // of a goroutine, at the most
+	short  bool            // leases are over soon
+	start  time.Duration   // within which the processes start
+	holds  time.Duration   // for which locks are held at the most, mostly
+	has    map[string]bool // features of this seed
 
 	minority bool // only a minority of the servers fails
 }
 
+// newGrammar draws what the programs of a seed have in common: their scales of time, and
+// which features of the API they use. What all of them did would seldom let two of the same
+// kind meet (swarm testing).
+func newGrammar(s *stream, seed uint64, world string) *grammar {
+	g := &grammar{stream: s, seed: seed, world: world, has: make(map[string]bool)}
+	for range pick(s, 1, 1, 2, 3) {
+		g.names = append(g.names, fmt.Sprintf("n%d", len(g.names)))
+		g.limits = append(g.limits, 1+s.n(3))
+	}
+	g.start = pick(s, time.Millisecond, 100*time.Millisecond, 5*time.Second)
+	g.holds = pick(s, 10*time.Millisecond, 300*time.Millisecond, 3*time.Second, 20*time.Second)
+	g.steps = pick(s, 2, 3, 5)
+	g.short = s.one(6)
+	g.minority = world == "redlock" && s.one(2)
+	return g
+}
+
+// feature is true once in n times, if the seed has the feature; half of them have.
+func (g *grammar) feature(name string, n int) bool {
+	has, drawn := g.has[name]
+	if !drawn {
+		has = newStream(g.seed, "feature "+name).one(2)
+		g.has[name] = has
+	}
+	return g.one(n) && has
+}
+
 func (g *grammar) process(name string, calm bool) *processPlan {
-	p := &processPlan{name: name, lives: 1, closes: 1 + g.n(2), start: g.upTo(5 * time.Second)}
-	if g.one(4) {
+	p := &processPlan{name: name, lives: 1, closes: 1 + g.n(2), start: g.upTo(g.start)}
+	if g.feature("cron", 2) {
 		p.lives, p.pause = 2+g.n(6), g.between(time.Millisecond, 5*time.Second)
 	}
-	for range 1 + g.n(3) {
+	for range pick(g.stream, 1, 1, 2) {
 		var steps []step
-		for range 1 + g.n(6) {
+		for range 1 + g.n(g.steps) {
 			steps = append(steps, g.step(0))
 		}
 		p.threads = append(p.threads, steps)
 	}
-	if g.one(3) || p.lives > 1 {
+	if g.feature("end", 2) || p.lives > 1 {
 		p.end = g.between(10*time.Millisecond, time.Minute)
 	}
+	p.stays = p.end == 0 && g.feature("stay", 2)
 	p.dies = p.end > 0 && !calm && g.world != "memory" && g.one(3)
-	if g.one(4) {
+	if g.feature("observer", 2) {
 		p.observer = pick(g.stream, "slow", "slow", "panics")
 	}
 	return p
 }
 
 func (g *grammar) step(depth int) step {
-	if depth == 0 && g.one(6) {
-		return step{verb: "sleep", hold: g.between(time.Microsecond, 10*time.Second)}
+	if depth == 0 && g.feature("sleep", 4) {
+		return step{verb: "sleep", hold: g.between(time.Millisecond, 2*g.holds)}
 	}
-	if g.one(8) {
+	if g.feature("ask", 5) {
 		s := step{verb: pick(g.stream, "inspect", "inspect", "list", "ping", "break"), names: []string{pick(g.stream, g.names...)}, wait: -1}
 		if g.one(3) {
 			s.timeout, s.cause = g.between(time.Microsecond, time.Second), pick(g.stream, causes...)
 		}
 		return s
 	}
-	s := step{verb: pick(g.stream, "acquire", "acquire", "acquire", "try", "try", "do", "all"), wait: -1}
+	s := step{verb: "acquire", wait: -1}
+	for _, verb := range []string{"try", "do", "all"} {
+		if g.feature(verb, 3) {
+			s.verb = verb
+		}
+	}
 	g.kind(&s)
 	g.lease(&s)
 	g.limitsOf(&s, depth)
-	s.hold = g.between(time.Microsecond, 3*time.Second)
+	s.hold = g.between(100*time.Microsecond, g.holds)
 	if g.one(8) {
 		s.hold = g.upTo(2 * min(s.ttl, 20*time.Second))
 	}
-	if g.one(8) {
+	if g.feature("extend", 4) {
 		s.extend = g.between(time.Millisecond, time.Minute)
 	}
-	if depth < 2 && g.one(4) {
+	if depth < 2 && g.feature("inner", 3) {
 		for range 1 + g.n(2) {
 			s.inner = append(s.inner, g.step(depth+1))
 		}
@@ -215,14 +254,14 @@ func (g *grammar) kind(s *step) {
 			s.names = append(s.names, pick(g.stream, g.names...))
 		}
 	}
-	switch g.n(5) {
-	case 0:
+	switch {
+	case g.feature("shared", 2):
 		s.shared = true
-	case 1:
+	case g.feature("limit", 2):
 		s.shared, s.limit = true, g.limits[i]
 	}
-	s.noReentry = g.one(6)
-	if g.one(5) {
+	s.noReentry = g.feature("no re-entry", 3)
+	if g.feature("owner", 3) {
 		s.owner = pick(g.stream, "alice", "bob")
 	}
 }
@@ -242,10 +281,10 @@ func (g *grammar) lease(s *step) {
 			s.ttl = min(s.ttl, time.Minute)
 		}
 	}
-	if s.fixed = g.one(4); s.fixed {
+	if s.fixed = g.feature("fixed", 2); s.fixed {
 		s.ttl = min(s.ttl, 30*time.Second)
 	}
-	if g.one(12) {
+	if g.feature("minimum hold", 6) {
 		s.minHold = g.between(time.Millisecond, 20*time.Second)
 	}
 }
@@ -259,17 +298,16 @@ func (g *grammar) limitsOf(s *step, depth int) {
 			s.wait = 0
 		}
 	}
-	if depth == 0 && g.one(3) {
-		s.timeout, s.cause = g.between(time.Microsecond, 30*time.Second), pick(g.stream, causes...)
+	if depth == 0 && g.feature("timeout", 2) {
+		s.timeout, s.cause = g.between(100*time.Microsecond, 30*time.Second), pick(g.stream, causes...)
 	}
 }
 
 // causes are what may have ended a caller's context.
 var causes = []string{"deadline", "cancelled", "not acquired", "lost", "closed", "other"}
 
-// fault draws a fault.
-func (g *grammar) fault(p *plan) faultPlan {
-	f := faultPlan{at: g.upTo(pick(g.stream, 8*time.Second, 30*time.Second)), lasts: g.between(10*time.Millisecond, 40*time.Second)}
+// faults are the kinds of faults of a world.
+func (g *grammar) faults() []string {
 	kinds := []string{"cut", "cut", "suspend", "slow", "reset", "pause", "down", "crash", "full"}
 	if g.world == "consul" || g.world == "etcd" {
 		kinds = append(kinds, "stale", "stale")
@@ -277,7 +315,12 @@ func (g *grammar) fault(p *plan) faultPlan {
 	if g.world == "redis" {
 		kinds = append(kinds, "failover", "failover")
 	}
-	f.kind = pick(g.stream, kinds...)
+	return kinds
+}
+
+// fault draws a fault.
+func (g *grammar) fault(p *plan, kind string) faultPlan {
+	f := faultPlan{kind: kind, at: g.upTo(pick(g.stream, time.Second, 8*time.Second, 30*time.Second)), lasts: g.between(10*time.Millisecond, 40*time.Second)}
 	switch f.kind {
 	case "cut", "suspend", "slow", "reset", "stale":
 		f.process = pick(g.stream, p.processes...).name

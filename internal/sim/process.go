@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,8 +25,11 @@ type process struct {
 	client *locker.Client
 	ctx    context.Context // ends when the process dies
 	die    context.CancelFunc
+	quits  chan struct{} // closed when it is to end
+	quit   func()
 
 	mu        sync.Mutex
+	calls     []*call
 	suspended time.Time // until then it does nothing
 	closing   time.Time // when Close was called
 	closed    time.Time // when it returned
@@ -34,19 +38,20 @@ type process struct {
 
 // newProcess opens a Client for a process.
 func newProcess(w *world, o *oracle, plan *processPlan, life int) (*process, error) {
-	p := &process{w: w, o: o, plan: plan, name: plan.name, rnd: newStream(w.seed, fmt.Sprint("process ", plan.name, life))}
+	p := &process{w: w, o: o, plan: plan, name: plan.name, quits: make(chan struct{}), rnd: newStream(w.seed, fmt.Sprint("process ", plan.name, life))}
 	var err error
 	if p.d, p.paths, err = w.open(p.name); err != nil {
 		return nil, err
 	}
 	p.ctx, p.die = context.WithCancel(context.Background())
+	p.quit = sync.OnceFunc(func() { close(p.quits) })
 	opts := []locker.ClientOption{locker.WithObserver(o.observe(p))}
 	switch plan.observer {
 	case "slow":
 		opts = append(opts, locker.WithObserver(func(context.Context, locker.Event) { w.sleep(p.rnd.between(time.Millisecond, 20*time.Second)) }))
 	case "panics":
 		opts = append(opts, locker.WithObserver(func(_ context.Context, e locker.Event) {
-			if (e.Kind == locker.EventAcquired || e.Kind == locker.EventFailed) && p.rnd.one(3) {
+			if (e.Kind == locker.EventAcquired || e.Kind == locker.EventFailed || e.Kind == locker.EventWaiting) && p.rnd.one(3) {
 				panic(errObserver)
 			}
 		}))
@@ -57,8 +62,8 @@ func newProcess(w *world, o *oracle, plan *processPlan, life int) (*process, err
 
 var errObserver = errors.New("the observer panics")
 
-// live runs a process through all its lives.
-func live(w *world, o *oracle, plan *processPlan, each func(*process)) {
+// live runs a process through all its lives. Idle is called when it only stays.
+func live(w *world, o *oracle, plan *processPlan, idle func(), each func(*process)) {
 	w.sleep(plan.start)
 	for life := range plan.lives {
 		p, err := newProcess(w, o, plan, life)
@@ -68,13 +73,16 @@ func live(w *world, o *oracle, plan *processPlan, each func(*process)) {
 		}
 		each(p)
 		w.step("%s starts (life %d)", p.name, life+1)
-		p.run()
+		p.run(idle)
 		w.sleep(plan.pause + time.Microsecond)
 	}
 }
 
 // run runs the threads, and ends the process at its time.
-func (p *process) run() {
+func (p *process) run(idle func()) {
+	if p.plan.stays {
+		go p.keep()
+	}
 	var threads sync.WaitGroup
 	for i, steps := range p.plan.threads {
 		t := &thread{p: p, name: fmt.Sprintf("%s.%d", p.name, i)}
@@ -91,7 +99,12 @@ func (p *process) run() {
 	}
 	select {
 	case <-done:
+		if p.plan.stays {
+			idle()
+			p.stay()
+		}
 	case <-end:
+	case <-p.quits:
 	}
 	if p.isDead() {
 		return // its goroutines end in their own time
@@ -102,6 +115,39 @@ func (p *process) run() {
 	}
 	p.close()
 	<-done
+}
+
+// stay waits until others have had all names.
+func (p *process) stay() {
+	select {
+	case <-p.w.checked:
+	case <-p.ctx.Done():
+	case <-p.quits:
+	}
+}
+
+// kept is the name that a process holds that stays.
+func (p *processPlan) kept() string { return "kept-" + p.name }
+
+// keep holds a lock that nobody else wants, for as long as the process stays.
+func (p *process) keep() {
+	defer p.recovers("keep")
+	k, err := p.client.Acquire(p.ctx, p.plan.kept(), locker.WithTTL(2*time.Second), locker.WithWait(time.Second))
+	p.stay()
+	if err == nil {
+		_ = k.Release(p.ctx)
+	}
+}
+
+// leave ends the contexts of all calls.
+func (p *process) leave() {
+	p.mu.Lock()
+	all := slices.Clone(p.calls)
+	p.mu.Unlock()
+	for _, c := range all {
+		p.w.step("%s leaves", c.t.name)
+		c.leave(causeOf[c.s.cause])
+	}
 }
 
 // kill ends the process as SIGKILL does.
@@ -211,8 +257,19 @@ func (t *thread) step(parent context.Context, s *step) {
 		return
 	}
 	ctx, cancel := t.context(parent, s)
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
 	defer cancel()
 	c := t.p.o.begin(ctx, t, s)
+	c.leave = leave
+	t.p.mu.Lock()
+	t.p.calls = append(t.p.calls, c)
+	t.p.mu.Unlock()
+	defer func() {
+		t.p.mu.Lock()
+		defer t.p.mu.Unlock()
+		t.p.calls = slices.DeleteFunc(t.p.calls, func(other *call) bool { return other == c })
+	}()
 	t.p.w.step("%s %v", t.name, s)
 	panicked := true
 	func() {
@@ -342,14 +399,16 @@ func (t *thread) context(parent context.Context, s *step) (context.Context, cont
 		return context.WithDeadline(parent, t.p.w.unique(time.Now().Add(s.timeout)))
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	cause := map[string]error{
-		"not acquired": locker.ErrNotAcquired, "lost": locker.ErrLost, "closed": locker.ErrClosed, "other": errors.New("the caller has gone"),
-	}[s.cause]
-	timer := time.AfterFunc(time.Until(t.p.w.unique(time.Now().Add(s.timeout))), func() { cancel(cause) })
+	timer := time.AfterFunc(time.Until(t.p.w.unique(time.Now().Add(s.timeout))), func() { cancel(causeOf[s.cause]) })
 	return ctx, func() {
 		timer.Stop()
 		cancel(nil)
 	}
+}
+
+// causeOf has the causes with which contexts end; nil is context.Canceled.
+var causeOf = map[string]error{
+	"not acquired": locker.ErrNotAcquired, "lost": locker.ErrLost, "closed": locker.ErrClosed, "other": errors.New("the caller has gone"),
 }
 
 // options are the step's options.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -35,11 +36,7 @@ func (s *stream) one(n int) bool { return s.n(n) == 0 }
 func (s *stream) between(least, most time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for d := least; ; d *= 2 {
-		if d >= most || s.rnd.IntN(2) == 0 && s.rnd.IntN(4) == 0 {
-			return min(most, d+rand1(s.rnd, d))
-		}
-	}
+	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), s.rnd.Float64()))
 }
 
 func rand1(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d) + 1)) }
@@ -49,6 +46,14 @@ func (s *stream) upTo(most time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return rand1(s.rnd, most)
+}
+
+// some draws n of several, some perhaps twice.
+func some[T any](s *stream, n int, of []T) (all []T) {
+	for range n {
+		all = append(all, pick(s, of...))
+	}
+	return all
 }
 
 // pick draws one of several.

@@ -24,7 +24,9 @@ func TestModelOfRedis(t *testing.T) {
 	n := newNode(&server{w: &world{begun: time.Now()}, name: "redis"})
 	n.rate, n.ahead = 1, 0
 	model := &redisLink{n: n, channels: make(map[string]bool)}
-	rnd := newStream(uint64(time.Now().UnixNano()), "commands")
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := newStream(seed, "commands")
 	verbs := slices.DeleteFunc(slices.Sorted(maps.Keys(redisCommands)), func(verb string) bool { return verb == "TIME" })
 	for i := range 5000 {
 		args := command(rnd, pick(rnd, verbs...))

@@ -42,7 +42,7 @@ func run(t *testing.T, p *plan) (out outcome) {
 		out.broken = w.broken
 	}()
 	synctest.Test(t, func(*testing.T) {
-		w.begun = time.Now()
+		w.begun, w.checked = time.Now(), make(chan struct{})
 		r := &runner{w: w, o: newOracle(w), plan: p}
 		r.run()
 		out.calls = len(r.o.calls)
@@ -66,19 +66,25 @@ type runner struct {
 func (r *runner) run() {
 	r.build()
 	r.o.longest = r.longest()
-	var faults, processes sync.WaitGroup
+	var faults, processes, lives sync.WaitGroup // processes: until they only stay
 	for i, f := range r.plan.faults {
 		faults.Go(func() { r.fault(f, newStream(r.w.seed, fmt.Sprint("fault ", i))) })
 	}
 	for _, p := range r.plan.processes {
-		processes.Go(func() { live(r.w, r.o, p, r.opened) })
+		processes.Add(1)
+		busy := sync.OnceFunc(processes.Done)
+		lives.Go(func() {
+			defer busy()
+			live(r.w, r.o, p, busy, r.opened)
+		})
 	}
 	r.wait(&processes)
 	r.wait(&faults)
 	if len(r.w.broken) == 0 {
-		r.check()
+		r.check(&lives)
 	}
 	r.end()
+	lives.Wait()
 	time.Sleep(time.Minute) // slow observers may outlive their Client
 	r.o.review()
 }
@@ -159,6 +165,10 @@ func (r *runner) build() {
 		case "etcd":
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
+		case "postgres":
+			d := newDatabase(s)
+			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, 500*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
 		case "redis":
 			n := newNode(s)
 			s.model, w.drift, w.late = n, max(0, n.rate-1), max(w.late, 300*time.Millisecond)
@@ -250,8 +260,8 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 	switch {
 	case slices.Contains(tricks, f.kind):
 		r.trick(f, until)
-	case f.kind == "die":
-		r.dies(f.process)
+	case f.kind == "die" || f.kind == "quit" || f.kind == "leave":
+		r.ends(f.process, f.kind)
 	case whom != "":
 		r.faultOf(f, until)
 	default:
@@ -338,8 +348,9 @@ func (r *runner) each(process string, f func(*path)) {
 	}
 }
 
-// check checks, after the last fault, that every name can be had, and that nothing is left.
-func (r *runner) check() {
+// check checks, after the last fault, that every name can be had, and that nothing is left
+// when also those processes have ended that have stayed.
+func (r *runner) check(lives *sync.WaitGroup) {
 	w := r.w
 	w.step("CHECK")
 	r.o.comeBack()
@@ -352,19 +363,10 @@ func (r *runner) check() {
 	r.opened(p)
 	b := driver.BoundsOf(p.d, r.o.longest)
 	bound := b.Crash + b.Liveness + recovery
-	for _, name := range r.names() {
-		begun := time.Now()
-		k, err := p.client.Acquire(context.Background(), name, locker.WithTTL(10*time.Second), locker.WithWait(bound))
-		if err != nil {
-			q, _ := p.client.Inspect(context.Background(), name)
-			w.fail("%s was not free within %v after all had ended (the longest lease was %v): %v; queue: %+v", name, bound, r.o.longest, err, q.Tickets)
-			continue
-		}
-		w.step("checker has %s after %v", name, time.Since(begun))
-		if err := k.Release(context.Background()); err != nil {
-			w.fail("checker: release: %v", err)
-		}
-	}
+	r.free(p, r.names(), bound)
+	close(w.checked)
+	r.wait(lives)
+	r.free(p, r.kept(), bound)
 	r.settle()
 	w.sleep(b.Crash + time.Minute + recovery)
 	for _, name := range r.names() {
@@ -379,6 +381,34 @@ func (r *runner) check() {
 		}
 	}
 	p.close()
+}
+
+// free checks that names are free, within bound.
+func (r *runner) free(p *process, names []string, bound time.Duration) {
+	w := r.w
+	for _, name := range names {
+		begun := time.Now()
+		k, err := p.client.Acquire(context.Background(), name, locker.WithTTL(10*time.Second), locker.WithWait(bound))
+		if err != nil {
+			q, _ := p.client.Inspect(context.Background(), name)
+			w.fail("%s was not free within %v after all had ended (the longest lease was %v): %v; queue: %+v", name, bound, r.o.longest, err, q.Tickets)
+			continue
+		}
+		w.step("checker has %s after %v", name, time.Since(begun))
+		if err := k.Release(context.Background()); err != nil {
+			w.fail("checker: release: %v", err)
+		}
+	}
+}
+
+// kept returns the names that processes hold while they stay.
+func (r *runner) kept() (names []string) {
+	for _, p := range r.plan.processes {
+		if p.stays {
+			names = append(names, p.kept())
+		}
+	}
+	return names
 }
 
 // names returns all names that the plan may use.

@@ -97,7 +97,7 @@ func (p *plan) drop(i int) bool {
 	}
 	for _, process := range p.processes {
 		if take(1) {
-			process.observer = ""
+			process.observer, process.stays = "", false
 			if process.lives > 1 {
 				process.lives--
 			}
@@ -135,7 +135,7 @@ func (p *plan) String() string {
 		fmt.Fprintf(&b, "  at %v: %v\n", f.at, f)
 	}
 	for _, process := range p.processes {
-		fmt.Fprintf(&b, "  %s from %v, %d lives, end %v, dies %t, observer %q\n", process.name, process.start, process.lives, process.end, process.dies, process.observer)
+		fmt.Fprintf(&b, "  %s from %v, %d lives, end %v, dies %t, stays %t, observer %q\n", process.name, process.start, process.lives, process.end, process.dies, process.stays, process.observer)
 		for i, steps := range process.threads {
 			writeSteps(&b, fmt.Sprintf("    %s.%d: ", process.name, i), steps)
 		}

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 var raced bool
 
 // few is how many seeds are tried unless -for or -seed says otherwise.
-const few = 300
+const few = 200
 
 // TestSeeds runs the plans of seeds, one after the other, until one shows a violation.
 func TestSeeds(t *testing.T) {
@@ -108,7 +108,7 @@ func TestSameSeedSameRun(t *testing.T) {
 	if raced {
 		t.Skip("the race detector has goroutines go on in another order")
 	}
-	seeds := uint64(60)
+	seeds := uint64(40)
 	if testing.Short() {
 		seeds = 20
 	}

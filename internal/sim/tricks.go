@@ -13,36 +13,62 @@ import (
 //	lag    each write has an even chance to arrive late, behind what is sent after it
 //	mute   each write has an even chance to be done, and its answer to be lost
 //	blur   each answer to a reading has an even chance to be late, behind what happens meanwhile
+//	lose   no write arrives, and each reading does
 //
-// A fault of any kind may wait for its process's next write or reading (faultPlan.on), and
-// begin when that is sent or, with served, when the server has done it.
-var tricks = []string{"lag", "mute", "blur"}
+// A fault of any kind may wait for one of the next writes or readings of a process
+// (faultPlan.on), and begin when that is sent or, with served, when the server has done it.
+// What a program may do at any time is done at such moments, too:
+//
+//	leave  the contexts of a process's calls end
+//	quit   the process closes its Client
+var tricks = []string{"lag", "mute", "blur", "lose"}
 
 // tricks draws faults for a plan that has some already. What it draws comes from a stream of
 // its own: the rest of the plan is the same with it and without.
 func (p *plan) tricks() {
 	s := newStream(p.seed, "tricks")
-	if len(p.faults) == 0 || s.one(2) {
-		return
-	}
-	kinds := append([]string{"cut", "reset", "suspend", "pause", "crash", "die"}, tricks...)
+	kinds := append([]string{"cut", "reset", "suspend", "pause", "crash", "full", "die", "quit", "leave", "leave"}, tricks...)
 	kinds = append(kinds, tricks...)
-	if p.world == "consul" || p.world == "etcd" {
+	switch p.world {
+	case "consul", "etcd":
 		kinds = append(kinds, "stale", "stale", "stale", "stale")
+	case "redis":
+		kinds = append(kinds, "failover", "failover")
 	}
-	for range 1 + s.n(3) {
-		f := faultPlan{at: s.upTo(20 * time.Second), lasts: s.between(10*time.Millisecond, 20*time.Second), kind: pick(s, kinds...)}
+	kinds = some(s, 1+s.n(3), kinds)
+	minority := p.world == "redlock" && len(p.faults) == 0 && s.one(2)
+	for range 1 + s.n(4) {
+		f := faultPlan{at: s.upTo(pick(s, time.Second, 20*time.Second)), lasts: s.between(10*time.Millisecond, 20*time.Second), kind: pick(s, kinds...)}
 		f.server, f.process = s.n(2), pick(s, p.processes...).name
-		f.on, f.served = pick(s, "", "write", "write", "read"), s.one(2)
+		f.on, f.by, f.skip, f.served = pick(s, "", "write", "write", "write", "read"), f.process, max(0, s.n(9)-3), s.one(2)
+		if s.one(3) {
+			f.by = pick(s, p.processes...).name
+		}
 		switch f.kind {
-		case "pause", "crash":
+		case "pause", "crash", "full", "failover":
 			f.whole, f.lasts = true, min(f.lasts, 5*time.Second)
-		case "lag", "mute", "blur":
+		case "lag", "mute", "blur", "lose":
 			f.whole = s.one(3)
+		case "stale": // a query that waits is answered at its end
+			f.lasts = s.between(time.Second, 20*time.Second)
+		case "leave", "quit":
+			f.harmless = true
+		}
+		if minority && f.kind != "die" {
+			f.ofMinority(s)
 		}
 		p.faults = append(p.faults, f)
 	}
 	p.holdLonger(s)
+}
+
+// ofMinority has a fault concern a minority of Redlock's nodes, which nobody may notice.
+func (f *faultPlan) ofMinority(s *stream) {
+	if f.kind == "suspend" {
+		f.kind = "cut"
+	}
+	f.server, f.harmless = s.n(redlockNodes/2), true
+	f.only = !f.whole
 }
 
 // holdLonger has some locks held for minutes.
@@ -59,6 +85,7 @@ type trap struct {
 	process string
 	write   bool
 	served  bool
+	skip    int // how many messages pass first; guarded by world.mu
 	begin   func()
 	sprung  chan struct{}
 }
@@ -66,8 +93,8 @@ type trap struct {
 // arm waits until the fault's message comes, and begins the fault then, before anything else
 // happens. It reports false if no such message has come for a while.
 func (w *world) arm(f faultPlan, begin func()) bool {
-	const most = 2 * time.Minute
-	t := &trap{process: f.process, write: f.on == "write", served: f.served, begin: begin, sprung: make(chan struct{})}
+	const most = 30 * time.Second
+	t := &trap{process: f.by, write: f.on == "write", served: f.served, skip: f.skip, begin: begin, sprung: make(chan struct{})}
 	w.mu.Lock()
 	w.traps = append(w.traps, t)
 	w.mu.Unlock()
@@ -98,7 +125,11 @@ func (p *path) passes(what string, served bool) {
 	w.mu.Lock()
 	var all []*trap
 	for _, t := range w.traps {
-		if t.process == p.process && t.served == served && t.write == writes(what) {
+		switch {
+		case t.process != p.process || t.served != served || t.write != writes(what):
+		case t.skip > 0:
+			t.skip--
+		default:
 			all = append(all, t)
 		}
 	}
@@ -114,20 +145,24 @@ func (p *path) passes(what string, served bool) {
 // writes reports whether a request may change what the server has.
 func writes(what string) bool {
 	switch verb, _, _ := strings.Cut(what, " "); verb {
-	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version":
+	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version", "range", "ttl":
 		return false
+	case "txn": // of etcd
+		return strings.Contains(what, " put:") || strings.Contains(what, " delete:")
 	case "PUT":
 		return !strings.Contains(what, "/v1/txn") || !readsOnly([]byte(what))
 	}
-	return true
+	return !strings.HasPrefix(what, "*") || strings.Contains(what, "EVAL") // of Redis
 }
 
 // plays reports whether a trick is played on a message now.
-func (p *path) plays(trick string, rnd *stream) bool {
+func (p *path) plays(trick string, rnd *stream) bool { return p.has(trick) && rnd.one(2) }
+
+// has reports whether a trick is played now.
+func (p *path) has(trick string) bool {
 	p.mu.Lock()
-	until := p.tricked[trick]
-	p.mu.Unlock()
-	return until.After(time.Now()) && rnd.one(2)
+	defer p.mu.Unlock()
+	return p.tricked[trick].After(time.Now())
 }
 
 // mostLag is how late a write may be.
@@ -153,6 +188,9 @@ func (p *path) lag(rnd *stream) time.Duration {
 // trick plays a trick on the messages of a process, or of all, until then.
 func (r *runner) trick(f faultPlan, until time.Time) {
 	play := func(p *path) {
+		if (f.only || f.harmless) && p.s != r.w.servers[f.server] {
+			return
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.tricked == nil {
@@ -169,8 +207,8 @@ func (r *runner) trick(f faultPlan, until time.Time) {
 	}
 }
 
-// dies kills the present life of a process.
-func (r *runner) dies(name string) {
+// ends ends the present life of a process, or its calls.
+func (r *runner) ends(name, how string) {
 	r.mu.Lock()
 	var last *process
 	for _, p := range r.processes {
@@ -179,8 +217,14 @@ func (r *runner) dies(name string) {
 		}
 	}
 	r.mu.Unlock()
-	if last != nil && !last.isDead() && !last.isClosing() {
+	switch {
+	case last == nil || last.isDead() || last.isClosing():
+	case how == "die":
 		last.kill()
+	case how == "quit":
+		last.quit()
+	default:
+		last.leave()
 	}
 }
 
@@ -190,7 +234,7 @@ func (f faultPlan) when() string {
 	case f.on == "":
 		return ""
 	case f.served:
-		return fmt.Sprintf(", when a %s of %s has been done", f.on, f.process)
+		return fmt.Sprintf(", when a %s of %s has been done, after %d more", f.on, f.by, f.skip)
 	}
-	return fmt.Sprintf(", when %s sends a %s", f.process, f.on)
+	return fmt.Sprintf(", when %s sends a %s, after %d more", f.by, f.on, f.skip)
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,8 @@ type world struct {
 	watched bool          // a dead process is found by whoever waits long enough
 	drift   float64       // by which part a server's clock runs faster than those of the processes
 	late    time.Duration // by how much a grant may come after it was possible, in a healthy world
+
+	checked chan struct{} // closed when all names were had, after the last fault
 
 	mu     sync.Mutex
 	used   map[int64]bool // instants at which something wakes
@@ -124,13 +127,24 @@ func (w *world) disturbed(process string, from, to time.Time) bool {
 // connection has gone dead is made anew.
 const aftermath = time.Minute + recovery
 
-// quietSince returns since when, in that time, no fault has had an effect.
-func (w *world) quietSince(from, to time.Time) time.Time {
+// after is how long the effects of a fault may last. Only what leaves a connection open that
+// is dead is not noticed soon.
+func (f *interval) after() time.Duration {
+	switch f.kind {
+	case "reset", "lag", "mute", "blur":
+		return recovery
+	}
+	return aftermath
+}
+
+// quietSince returns since when, in that time, no fault has had an effect on these processes;
+// none: on any.
+func (w *world) quietSince(from, to time.Time, processes ...string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, f := range w.faults {
-		if f.from.Before(to) {
-			from = latest(from, f.to.Add(aftermath))
+		if f.from.Before(to) && (f.process == "" || len(processes) == 0 || slices.Contains(processes, f.process)) {
+			from = latest(from, f.to.Add(f.after()))
 		}
 	}
 	return from

@@ -178,7 +178,7 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 	t.callers++
 	e.waiting[t] = struct{}{}
 	e.start.Do(func() { e.spawn(e.attend) })
-	e.hurry()
+	e.wakeTask()
 	return t
 }
 

@@ -29,7 +29,7 @@ type attendant struct {
 	shortest time.Duration // life of a waiting ticket
 	next     time.Time     // when a ticket last became the next; zero: none is
 	soon     time.Duration // half the estimated time until another becomes the next
-	some     bool          // some ticket waits
+	anyWaits bool          // some ticket waits
 	scanned  time.Time
 
 	polled, readAt, heartbeat, sampled time.Time
@@ -37,8 +37,8 @@ type attendant struct {
 	took                               time.Duration // by the last poll
 }
 
-// hurry wakes the background task. With mu held, or not.
-func (e *Engine) hurry() {
+// wakeTask wakes the background task. With mu held, or not.
+func (e *Engine) wakeTask() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
@@ -65,7 +65,7 @@ func (e *Engine) attend() {
 		case <-timer.C:
 		}
 		a.scan()
-		if a.some {
+		if a.anyWaits {
 			a.step()
 			a.scan()
 			timer.Reset(max(time.Until(a.due()), 1))
@@ -82,9 +82,9 @@ func (a *attendant) scan() {
 	a.scanned = now
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
-	a.some, a.next, a.soon, a.shortest = false, time.Time{}, mostSample, liveness
+	a.anyWaits, a.next, a.soon, a.shortest = false, time.Time{}, mostSample, liveness
 	for t := range a.e.waiting {
-		a.some = true
+		a.anyWaits = true
 		a.shortest = min(a.shortest, t.life())
 		if t.ahead > 0 || t.moved.IsZero() {
 			a.soon = min(a.soon, max(leastPoll, t.interval*time.Duration(t.ahead)/2))

@@ -91,7 +91,7 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		as = t.notShorter(ttl, t.ttl, now)
 	}
 	forgotten := keepTickets - min(as/2, keepTickets*3/4) // the store may forget the document soon
-	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && elapsed(f.written, now) < forgotten && t.recorded(f) {
+	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}

@@ -118,7 +118,7 @@ func TestRenewalAfterSuspension(t *testing.T) {
 	h := r.Hold(b.take(e, r).Token)
 	for suspended, want := range map[time.Duration]int{0: 0, 9 * time.Minute: 1} {
 		e.mu.Lock()
-		setBack(&e.files[e.key("a")].written, suspended)
+		setBack(&e.files[e.key("a")].putSent, suspended)
 		e.mu.Unlock()
 		puts := b.count("put")
 		if err := e.Renew(b.Context(), h, ttl); err != nil {

@@ -73,7 +73,7 @@ func (e *Engine) follow(w Watcher) {
 			e.mu.Lock()
 			e.watches, e.notified = true, true
 			e.mu.Unlock()
-			e.hurry()
+			e.wakeTask()
 		})
 		e.mu.Lock()
 		if e.watches {
@@ -81,7 +81,7 @@ func (e *Engine) follow(w Watcher) {
 		}
 		e.watches = false
 		e.mu.Unlock()
-		e.hurry() // to poll
+		e.wakeTask() // to poll
 		retry.Sleep(e.ctx, pause, nil)
 	}
 }

@@ -224,7 +224,7 @@ func (e *Engine) forgetFiles() {
 		if f.doc.size() == 0 {
 			used = forgetEmpty
 		}
-		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.asOf) > used && now.Sub(f.taken) > used {
+		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.notOlderThan) > used && now.Sub(f.knownAt) > used {
 			delete(e.files, key)
 		}
 	}

@@ -27,10 +27,10 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 // begun. It reports false if the file may also be older: then somebody has to read again. With mu held.
 func (e *Engine) took(f *file, read Document, begun time.Time) bool {
 	switch {
-	case begun.Before(f.settled) && read.Version.Number == f.before.Number: // this process has replaced that
+	case begun.Before(f.putAnswered) && read.Version.Number == f.replacedVersion.Number: // this process has replaced that
 		return true
-	case begun.Before(f.asOf):
-		return read.Version == f.version || begun.Before(f.written)
+	case begun.Before(f.notOlderThan):
+		return read.Version == f.version || begun.Before(f.putSent)
 	}
 	before := f.doc
 	f.broken = nil
@@ -44,9 +44,9 @@ func (e *Engine) took(f *file, read Document, begun time.Time) bool {
 			doc.expire()
 		}
 		doc.carry(f.doc)
-		f.doc, f.version, f.known, f.taken = doc, read.Version, true, time.Now()
+		f.doc, f.version, f.known, f.knownAt = doc, read.Version, true, time.Now()
 	}
-	f.asOf = begun
+	f.notOlderThan = begun
 	if f.unanswered && f.version.Number != f.replaces.Number {
 		f.unanswered = false // that Put has been done, or cannot be done any more
 		e.notifyAll(before, f.doc)

@@ -207,7 +207,7 @@ func (e *Engine) recall(r *record, now Time, read time.Time) {
 		b.since = since
 	}
 	e.recalled = true
-	e.hurry()
+	e.wakeTask()
 }
 
 // tell writes what this process has observed. If others change the document meanwhile, it gives up soon: what they do

@@ -28,21 +28,24 @@ type file struct {
 	key     string
 	doc     *document
 	version Version
-	known   bool      // doc and version may be current
-	broken  error     // why the document cannot be read
-	taken   time.Time // when doc was taken in; a reading that was begun before may have found an older one
-	asOf    time.Time // readings that were begun before are dropped, since doc is no older than what they have found
-	written time.Time // when this process sent the last Put that was done
-	settled time.Time // when that Put was answered; readings begun before may have found the version that it replaced
-	before  Version   // the version that it replaced
-	own     []*ticket // this process's tickets that wait or are held
+	known   bool  // doc and version may be current
+	broken  error // why the document cannot be read
+
+	knownAt      time.Time // when doc became known; a reading that was begun before may have found an older one
+	notOlderThan time.Time // readings that were begun before this are dropped: doc is no older than what they have found
+
+	putSent         time.Time // when this process sent the last Put that was done
+	putAnswered     time.Time // when that Put was answered; readings begun before may have found the version that it replaced
+	replacedVersion Version   // the version that it replaced
+
+	own []*ticket // this process's tickets that wait or are held
 
 	sharing bool      // share runs
 	told    time.Time // when this process last told others what it has observed, or found that they know it
 
-	changes []*change
-	writing bool          // a goroutine makes the changes
-	hurried chan struct{} // ends its pause
+	changes   []*change
+	writing   bool          // a goroutine makes the changes
+	skipPause chan struct{} // ends its pause
 
 	// If unanswered, a Put that replaces that version was not answered. The store may still do it until the
 	// document has another version, so the next change is written even if it changes nothing.
@@ -74,7 +77,7 @@ func (e *Engine) fileOf(key string) *file {
 	e.forgetFiles()
 	f := e.files[key]
 	if f == nil {
-		f = &file{key: key, doc: &document{Format: format}, hurried: make(chan struct{}, 1)}
+		f = &file{key: key, doc: &document{Format: format}, skipPause: make(chan struct{}, 1)}
 		e.files[key] = f
 	}
 	return f
@@ -89,7 +92,7 @@ func (e *Engine) submit(f *file, c *change) {
 	}
 	if c.urgent {
 		select {
-		case f.hurried <- struct{}{}:
+		case f.skipPause <- struct{}{}:
 		default:
 		}
 	}
@@ -133,7 +136,7 @@ func (f *file) asked() []*change {
 	batch := f.changes
 	f.changes = nil
 	select {
-	case <-f.hurried:
+	case <-f.skipPause:
 	default:
 	}
 	return batch
@@ -154,7 +157,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 			continue
 		case errors.Is(err, ErrChanged):
 			if conflicted++; conflicted > 1 {
-				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.hurried) //nolint:gosec // no secret
+				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
 			}
 			e.mu.Lock()
 			batch = append(batch, f.asked()...)
@@ -224,8 +227,8 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 		}
 		c.err, changed = err, changed || did
 	}
-	if changed && f.taken.After(f.asOf) {
-		f.asOf = f.taken // what is replaced must not be taken for newer than what it has replaced
+	if changed && f.knownAt.After(f.notOlderThan) {
+		f.notOlderThan = f.knownAt // what is replaced must not be taken for newer than what it has replaced
 	}
 	e.mu.Unlock()
 	if !changed {
@@ -275,10 +278,10 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		e.mu.Unlock()
 		return err
 	}
-	f.unanswered, f.before = false, read
-	f.written, f.settled = sent, time.Now()
+	f.unanswered, f.replacedVersion = false, read
+	f.putSent, f.putAnswered = sent, time.Now()
 	if f.version.Number == read.Number {
-		f.doc, f.version, f.known, f.taken = next, version, true, f.settled
+		f.doc, f.version, f.known, f.knownAt = next, version, true, f.putAnswered
 	}
 	e.notifyAll(before, next)
 	e.mu.Unlock()
@@ -296,7 +299,7 @@ func (e *Engine) create(f *file) (Version, error) {
 	case errors.Is(err, ErrChanged):
 		f.known = false
 	case err == nil && f.version == (Version{}):
-		f.version, f.asOf = version, time.Now() // a reading may still come that has found none
+		f.version, f.notOlderThan = version, time.Now() // a reading may still come that has found none
 	}
 	return version, err
 }

@@ -28,8 +28,8 @@ type Call struct {
 	ackErr error
 	space  [few]any // for args
 
-	// sent counts how often the call was written to a connection. Its bit gone is set
-	// when the caller has left; from then on a Ticket with once is sent empty.
+	// sent counts how often the call was written to a connection. Its bit callerLeft is
+	// set when the caller has left; from then on a Ticket with once is sent empty.
 	sent atomic.Int64
 
 	lag    <-chan struct{}             // closed when the server takes long
@@ -43,7 +43,7 @@ type Call struct {
 // two keys and seven of the script's own.
 const few = 12
 
-const gone = 1 << 32
+const callerLeft = 1 << 32
 
 // ErrReplicas says that too few replicas have acknowledged a write in time.
 var ErrReplicas = errors.New("not enough replicas")
@@ -57,6 +57,21 @@ func NewCall(s *Script, keys []string, args ...any) *Call {
 	}
 	c.args = append(c.args, args...)
 	return c
+}
+
+// Call makes a call of a script on some keys of this form.
+func (k Keys) Call(s *Script, keys []string, args ...any) *Call {
+	return NewCall(k.Script(s), keys, args...)
+}
+
+// HeartbeatCall makes the call of a heartbeat for tickets of the process that has a channel.
+func (k Keys) HeartbeatCall(s *Script, keys []string, channel string, tickets []string) *Call {
+	args := make([]any, 0, 1+len(tickets))
+	args = append(args, channel)
+	for _, t := range tickets {
+		args = append(args, t)
+	}
+	return k.Call(s, keys, args...)
 }
 
 // key is the first of the keys.
@@ -80,7 +95,7 @@ func (c *Call) Wait() (any, error) {
 	case <-c.done:
 		return c.answer, c.err
 	default:
-		c.sent.Or(gone)
+		c.sent.Or(callerLeft)
 		return nil, context.Cause(c.ctx)
 	}
 }
@@ -97,7 +112,7 @@ func (c *Call) finish(answer any, err error) {
 // Sent returns how often the call was written to a connection so far, if it
 // has a Ticket among its arguments. go-redis sends a command again after some
 // errors.
-func (c *Call) Sent() int { return int(c.sent.Load() &^ gone) }
+func (c *Call) Sent() int { return int(c.sent.Load() &^ callerLeft) }
 
 // Unanswered reports whether requests of a call that has ended with err may still be on
 // their way to the server. The answer is only to the last request. In a Cluster, the others
@@ -173,7 +188,7 @@ type ticketArg struct {
 func (t *ticketArg) MarshalBinary() ([]byte, error) {
 	for {
 		n := t.call.sent.Load()
-		if t.once && n&gone != 0 {
+		if t.once && n&callerLeft != 0 {
 			return nil, nil
 		}
 		if t.call.sent.CompareAndSwap(n, n+1) {

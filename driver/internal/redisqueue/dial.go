@@ -6,8 +6,22 @@ import (
 	"net"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
+
+// dialPause is how long go-redis waits after a failed dial.
+const dialPause = 10 * time.Millisecond
+
+// OneServer returns the options of a client of one server. It dials once for each try of a
+// request, not five times, so that it soon reports that the server refuses connections. Behind
+// Sentinel and in a Cluster the next try may find another server.
+func OneServer(o *redis.UniversalOptions) *redis.Options {
+	s := o.Simple()
+	s.DialerRetries, s.DialerRetryTimeout = 1, dialPause
+	return s
+}
 
 // Dialer makes the function by which the clients that a driver opens itself connect, with
 // TLS unless config is nil. When such a connection is closed, the system does not go on

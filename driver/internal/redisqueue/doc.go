@@ -8,6 +8,12 @@
 // shared holders are in keys beside it, which exist only while there are any;
 // lua/queue.lua describes them, and lua/redlock_queue.lua for one node of Redlock.
 //
+// # Words
+//
+//	outlook    what a server answers to a request or a heartbeat: when the queue may move by itself
+//	nodeState  what the heartbeats of a name know of one node
+//	view       what a server answers to Inspect: its whole queue
+//
 // # Scripts
 //
 // The scripts that every lock runs, acquire and release, begin with the cases of a mutex,

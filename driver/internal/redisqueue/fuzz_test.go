@@ -12,7 +12,7 @@ import (
 // FuzzRecord: a record is read as it was written, and whatever else is there is an error or no more than it says.
 func FuzzRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, owner, note string, limit uint16) {
-		for _, form := range []Form{{}, {Head: 1}} {
+		for _, form := range []Form{{Word: "locker"}, {Word: "redlock", Head: 1}} {
 			since := strings.Repeat("7 ", form.Head) + "1700000000000000 "
 			r := driver.Request{Owner: owner, Note: note, Limit: int(limit)}
 			got, err := form.Parse(since + Record("locker:proc:0123", r))
@@ -22,11 +22,11 @@ func FuzzRecord(f *testing.F) {
 			if got, err := form.Parse(text); err == nil && (len(got.Owner)+len(got.Note) > len(text) || got.Limit < 0) {
 				t.Errorf("%q is read as %+v", text, got)
 			}
-			if h, ok := form.ParseHolder(text); ok && (!h.Held || !strings.HasPrefix(text, h.ID+" ") || h.Shared) {
+			if h := form.Holder(form.Word + " " + text); h.Owner != Foreign && (!h.Held || !strings.HasPrefix(text, h.ID+" ") || h.Shared) {
 				t.Errorf("%q is held by %+v", text, h)
 			}
 		}
-		if h := ForeignHolder(text); !h.Held || h.Token == 0 || h.Token > 1<<32 {
+		if h := foreignHolder(text); !h.Held || h.Token == 0 || h.Token > 1<<32 {
 			t.Errorf("%q is held by %+v", text, h)
 		}
 	})
@@ -34,20 +34,19 @@ func FuzzRecord(f *testing.F) {
 
 // FuzzView reads what the inspect scripts answer, with one holder and one waiter.
 func FuzzView(f *testing.F) {
-	const mark = "locker *"
 	f.Fuzz(func(t *testing.T, now, value string, left int64, id, number, kind, record string) {
 		ticket := []any{id, number, kind, record}
-		view, err := ParseView([]any{now, value, left, []any{ticket}, []any{ticket}}, mark, Form{})
+		queue, err := Form{Word: "locker"}.ParseView([]any{now, value, left, []any{ticket}, []any{ticket}})
 		if err != nil {
 			if len(err.Error()) > 1000+4*(len(now)+len(value)+2*len(id+number+kind+record)) {
 				t.Errorf("an error of %d bytes", len(err.Error()))
 			}
 			return
 		}
-		if len(view.Tickets) != 2 || view.Taken != (value != mark) {
-			t.Errorf("the view is %+v", view)
+		if exclusive := value != "locker *"; len(queue) != 2 && !exclusive || len(queue) != 3 && exclusive {
+			t.Errorf("%q: the queue is %+v", value, queue)
 		}
-		for _, shown := range view.Tickets {
+		for _, shown := range queue[:2] {
 			if shown.ID != id || shown.Remaining < 0 || shown.Held && !shown.Shared {
 				t.Errorf("shown as %+v", shown)
 			}
@@ -92,13 +91,13 @@ func FuzzHeartbeat(f *testing.F) {
 	f.Fuzz(func(t *testing.T, n uint8, after, flags, state, more int64, text string) {
 		answers := []any{[]any{after, flags, state, more}[:n%5], text, []any{text, flags, state}, nil, after}
 		for _, v := range answers {
-			Deaf(v)
+			Unsubscribed(v)
 			states := 0
 			h := Heartbeats{
 				Nodes: 1, Quorum: 1, State: func(int, string, int64, bool) { states++ },
 				Ask: func(int, string, []string, func(any, error)) {},
 			}
-			h.Enter("name", "xid", time.Minute, time.Now(), Sight{Outlook: ParseOutlook(after, flags)})
+			h.Enter("name", "xid", time.Minute, time.Now(), ParseOutlook(after, flags))
 			h.answer(h.names["name"], 0, time.Now(), []string{"xid"}, v, nil)
 			whole, ok := v.([]any)
 			if ok = ok && len(whole) == 3 && whole[0] == any(after); states > 0 && !ok || states == 0 && ok {

@@ -9,14 +9,14 @@ import (
 
 // Times of waiting tickets.
 const (
-	Liveness  = 3 * time.Second        // after which a process without a heartbeat is dead; LIVENESS in the scripts
+	Liveness  = 3 * time.Second        // after which a process without a heartbeat is dead
 	Heartbeat = Liveness / 3           // the longest interval, for each name that a process waits for
 	quickest  = 100 * time.Millisecond // the shortest interval, for short leases
 
 	retryAfter = 200 * time.Millisecond // until a node that has failed is asked again
 	pollFirst  = 5 * time.Millisecond   // while another library holds, for the process of the first waiter
 	pollMost   = 200 * time.Millisecond
-	pollDeaf   = 50 * time.Millisecond // while no notification can come
+	pollAlways = 50 * time.Millisecond // while no notification can come
 	sampleSize = 16                    // tickets that a heartbeat asks for
 )
 
@@ -39,8 +39,8 @@ type Heartbeats struct {
 	// have left the queue before, because too few nodes have had a heartbeat from this
 	// process for too long.
 	State func(node int, ticket string, state int64, lapsed bool)
-	// Deaf, if set, reports whether no notification can come: then heartbeats poll.
-	Deaf func() bool
+	// Unnotified, if set, reports whether no notification can come: then heartbeats poll.
+	Unnotified func() bool
 
 	mu     sync.Mutex
 	closed bool
@@ -65,11 +65,11 @@ type waiting struct {
 	every   time.Duration
 	poll    time.Duration // the interval while another library holds
 	lapsed  bool          // tickets may have left the queue
-	nodes   []pulse
+	nodes   []nodeState
 }
 
-// pulse is what one node has answered about a queue.
-type pulse struct {
+// nodeState is what one node has answered about a queue.
+type nodeState struct {
 	asked   bool      // a heartbeat is under way
 	all     bool      // the next one asks after all tickets
 	err     error     // of the last heartbeat
@@ -78,14 +78,9 @@ type pulse struct {
 	foreign bool      // another library holds
 }
 
-// A Sight is what one node has answered about a queue when it took a ticket.
-type Sight struct {
-	Node int
-	Outlook
-}
-
-// Enter begins the heartbeats of a ticket that was queued by a request sent at asked.
-func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Time, sights ...Sight) {
+// Enter begins the heartbeats of a ticket that was queued by a request sent at asked. outlooks
+// are what the nodes have answered then, in their order.
+func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Time, outlooks ...Outlook) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.names[name]
@@ -93,7 +88,7 @@ func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Ti
 		if h.names == nil {
 			h.names = make(map[string]*waiting)
 		}
-		w = &waiting{name: name, tickets: make(map[string]time.Time), last: asked, every: Heartbeat, nodes: make([]pulse, h.Nodes)}
+		w = &waiting{name: name, tickets: make(map[string]time.Time), last: asked, every: Heartbeat, nodes: make([]nodeState, h.Nodes)}
 		for i := range w.nodes {
 			w.nodes[i].seen = asked
 		}
@@ -101,9 +96,9 @@ func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Ti
 	}
 	w.tickets[ticket] = time.Now()
 	w.every = min(w.every, max(quickest, ttl))
-	for _, s := range sights {
-		if s.Poll {
-			w.nodes[s.Node].take(s.Outlook)
+	for i, o := range outlooks {
+		if o.Poll {
+			w.nodes[i].take(o)
 		}
 	}
 	h.plan(w)
@@ -187,7 +182,7 @@ func (w *waiting) stop() {
 	}
 }
 
-func (p *pulse) take(o Outlook) {
+func (p *nodeState) take(o Outlook) {
 	p.err = nil
 	p.foreign = o.Poll && o.Foreign
 	p.moves = time.Time{}
@@ -199,9 +194,9 @@ func (p *pulse) take(o Outlook) {
 // plan schedules the next heartbeat by what the nodes have answered. With mu held.
 func (h *Heartbeats) plan(w *waiting) {
 	h.at(w, w.last.Add(w.every))
-	if h.Deaf != nil && h.Deaf() && !w.nodes[0].asked { // else the answer plans again
+	if h.Unnotified != nil && h.Unnotified() && !w.nodes[0].asked { // else the answer plans again
 		w.askAll()
-		h.at(w, w.last.Add(pollDeaf))
+		h.at(w, w.last.Add(pollAlways))
 	}
 	var moves []time.Time
 	for i := range w.nodes {
@@ -313,7 +308,7 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 	if err != nil {
 		p.err = err
 	} else {
-		lapsed = h.sight(w, node, begun)
+		lapsed = h.noteAnswer(w, node, begun)
 		p.take(ParseOutlook(reply[0], reply[1]))
 	}
 	h.plan(w)
@@ -328,9 +323,9 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 	}
 }
 
-// sight notes that a node has answered a heartbeat, and reports whether tickets may have
+// noteAnswer notes that a node has answered a heartbeat, and reports whether tickets may have
 // left the queue before. With mu held.
-func (h *Heartbeats) sight(w *waiting, node int, begun time.Time) (lapsed bool) {
+func (h *Heartbeats) noteAnswer(w *waiting, node int, begun time.Time) (lapsed bool) {
 	now := time.Now()
 	fresh := func() (n int) {
 		for i := range w.nodes {

@@ -137,7 +137,7 @@ func TestHeartbeatsLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newNodes(1)
 		defer f.h.Close()
-		f.h.Enter("a", "x1", time.Minute, time.Now(), Sight{Outlook: Outlook{After: 300 * ms, Poll: true}})
+		f.h.Enter("a", "x1", time.Minute, time.Now(), Outlook{After: 300 * ms, Poll: true})
 		f.wait(900 * ms)
 		if got := f.since(0); !slices.Equal(got, []time.Duration{301 * ms}) {
 			t.Errorf("heartbeats at %v, want one when the lease ends", got)
@@ -207,7 +207,7 @@ func TestHeartbeatsDeafAndFar(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newNodes(1)
 		defer f.h.Close()
-		f.h.Deaf = func() bool { return true }
+		f.h.Unnotified = func() bool { return true }
 		ask := f.h.Ask
 		f.h.Ask = func(node int, name string, tickets []string, answer func(any, error)) {
 			time.AfterFunc(80*ms, func() { ask(node, name, tickets, answer) })

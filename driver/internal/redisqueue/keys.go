@@ -63,14 +63,14 @@ var beside = []string{":x", ":s", ":h", ":e", ":t", ":p", ":d"}
 // never is the end of the name of a key that is never there; see Keys.All.
 const never = ":-"
 
-// apart stands before these endings if main keys have a form. No UTF-8 text has this
+// formMark stands before these endings if main keys have a form. No UTF-8 text has this
 // byte, so such a key is no other name's main key.
-const apart = "\xff"
+const formMark = "\xff"
 
 // side returns a key beside a main key.
 func (k Keys) side(main, end string) string {
 	if k.Form != "" {
-		end = apart + end
+		end = formMark + end
 	}
 	return main + end
 }

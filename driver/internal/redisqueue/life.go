@@ -1,6 +1,9 @@
 package redisqueue
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // Life holds a driver's background tasks, and its end. The zero value is not usable; see
 // NewLife.
@@ -50,3 +53,20 @@ func (l *Life) Closed() bool {
 
 // Wait waits for what Go has started.
 func (l *Life) Wait() { l.work.Wait() }
+
+// Ending runs f in the background. The function that it returns waits until f has returned, or the bound has passed.
+func Ending(f func()) (wait func(bound time.Duration)) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f()
+	}()
+	return func(bound time.Duration) {
+		t := time.NewTimer(bound)
+		defer t.Stop()
+		select {
+		case <-ended:
+		case <-t.C:
+		}
+	}
+}

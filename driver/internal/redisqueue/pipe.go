@@ -171,17 +171,7 @@ func (p *Pipe) Close(bound time.Duration) {
 	for _, b := range servers {
 		b.close()
 	}
-	ended := make(chan struct{})
-	go func() {
-		p.senders.Wait()
-		close(ended)
-	}()
-	t := time.NewTimer(bound)
-	defer t.Stop()
-	select {
-	case <-ended:
-	case <-t.C:
-	}
+	Ending(p.senders.Wait)(bound)
 	p.cancel()
 	for _, b := range servers {
 		b.fail(ErrClosed)

@@ -29,6 +29,14 @@ func (k Keys) Check(kind string) (c *protocol.Check, key string) {
 	return protocol.New(own, "the key "+key, remedy), key
 }
 
+// ProtocolCall asks for the version in use. With write, it writes the own one if there is none.
+func ProtocolCall(c *protocol.Check, key string, write bool) *Call {
+	if write {
+		return NewCall(Protocol, []string{key}, c.Own())
+	}
+	return NewCall(Protocol, []string{key})
+}
+
 // ParseProtocol reads the answer of the protocol script.
 func ParseProtocol(v any) (string, error) {
 	found, ok := v.(string)

@@ -15,9 +15,9 @@ import (
 // Foreign is the owner of a lock that another client of Redis holds.
 const Foreign = "(another client of Redis)"
 
-// ForeignHolder is the ticket of another client of Redis. Its token is the fingerprint of the
+// foreignHolder is the ticket of another client of Redis. Its token is the fingerprint of the
 // value that it has set, as break.lua computes it, so that only what was shown is broken.
-func ForeignHolder(value string) driver.Ticket {
+func foreignHolder(value string) driver.Ticket {
 	sum := sha1.Sum([]byte(value)) //nolint:gosec // it need not be secret
 	return driver.Ticket{ID: value, Token: uint64(binary.BigEndian.Uint32(sum[:])) + 1, Owner: Foreign, Held: true}
 }
@@ -37,7 +37,8 @@ func Kind(shared bool) string {
 // A Form says which fields the records of a driver have besides "since channel limit
 // ownerlength blob", where blob is the owner and the note. Only blob may be empty.
 type Form struct {
-	Head int // fields before since
+	Word string // begins the value of a main key
+	Head int    // fields before since
 }
 
 // Record is the record of a ticket as the scripts are given it, without the fields before
@@ -87,9 +88,9 @@ func ParseOutlook(after, flags int64) Outlook {
 	return Outlook{time.Duration(after) * time.Millisecond, flags&1 != 0, flags&2 != 0}
 }
 
-// Deaf reports whether the answer to a heartbeat says that this process has no subscription
+// Unsubscribed reports whether the answer to a heartbeat says that this process has no subscription
 // to the server that has answered.
-func Deaf(heartbeat any) bool {
+func Unsubscribed(heartbeat any) bool {
 	list, _ := heartbeat.([]any)
 	if len(list) < 2 {
 		return false
@@ -117,6 +118,14 @@ func Ints(script string, v any, n int) ([]int64, error) {
 	}
 	return out, nil
 }
+
+// Notifications to the channel of a process: one letter and what follows.
+const (
+	NoticeGrant = 'g' // driver redis: ms token id; redlock: id, which may hold on this node
+	NoticeCheck = 'n' // main key: the holder's lease ends earlier than this process knows
+	NoticeLost  = 'l' // id token x|s name: a holder's ticket was broken
+	NoticeGone  = 'w' // id: a waiter's ticket was broken
+)
 
 // ParseLoss reads the notification that a holder's ticket was broken: "id token x|s
 // name".

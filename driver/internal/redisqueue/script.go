@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"strconv"
 	"strings"
 )
 
@@ -13,10 +14,10 @@ var files embed.FS
 // A Script is one of the scripts in lua/; each file says what it is given and
 // what it answers.
 type Script struct {
-	name   string
-	source string
-	hash   any     // of the source, by which Redis knows the script
-	apart  *Script // the same, for main keys that have a form
+	name    string
+	source  string
+	hash    any     // of the source, by which Redis knows the script
+	variant *Script // the same, for main keys that have a form
 }
 
 // The scripts of a server that keeps locks by itself; lua/queue.lua describes the queue.
@@ -49,20 +50,21 @@ var (
 )
 
 // Script returns the script for these keys. If main keys have a form, that is the
-// variant with other keys beside them; see apart.
+// variant with other keys beside them; see formMark.
 func (k Keys) Script(s *Script) *Script {
 	if k.Form != "" {
-		return s.apart
+		return s.variant
 	}
 	return s
 }
 
 // load reads a script, which is part of the program. A script has to write all keys
-// beside a main key as key .. ':x', because load replaces that.
+// beside a main key as key .. ':x', because load replaces that. It also replaces LIVENESS by
+// Liveness in milliseconds.
 func load(name string) *Script {
-	source := read(name)
+	source := strings.ReplaceAll(read(name), "LIVENESS", strconv.FormatInt(Liveness.Milliseconds(), 10))
 	s := newScript(name, source)
-	s.apart = newScript(name, strings.ReplaceAll(source, "key .. ':", `key .. '\255:`))
+	s.variant = newScript(name, strings.ReplaceAll(source, "key .. ':", `key .. '\255:`))
 	return s
 }
 

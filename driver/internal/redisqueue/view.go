@@ -8,55 +8,59 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A View is what view.lua answers: a queue as one server has it.
-type View struct {
-	Taken   bool            // somebody holds exclusively
-	Value   string          // of the main key, then
-	Left    time.Duration   // until the main key expires
-	Tickets []driver.Ticket // shared holders and waiters, in no order
-}
-
-// ParseView reads an answer. mark is the main key's value while shared tickets
-// hold.
-func ParseView(v any, mark string, form Form) (View, error) {
+// ParseView reads what view.lua answers: a queue as one server has it, in no order.
+func (f Form) ParseView(v any) ([]driver.Ticket, error) {
 	list, ok := v.([]any)
 	if !ok || len(list) != 5 {
-		return View{}, Unexpected("inspect", v)
+		return nil, Unexpected("inspect", v)
 	}
 	text, _ := list[0].(string)
 	now, err := strconv.ParseInt(text, 10, 64)
-	value, taken := list[1].(string)
+	value, held := list[1].(string)
 	left, ok1 := list[2].(int64)
 	holders, ok2 := list[3].([]any)
 	waiters, ok3 := list[4].([]any)
 	if err != nil || !ok1 || !ok2 || !ok3 {
-		return View{}, Unexpected("inspect", v)
+		return nil, Unexpected("inspect", v)
 	}
-	view := View{Taken: taken && value != mark, Value: value, Left: time.Duration(left) * time.Millisecond}
+	var queue []driver.Ticket
 	for _, e := range append(holders, waiters...) {
-		t, ok := parseTicket(e, now, form)
+		t, ok := f.parseTicket(e, now)
 		if !ok {
-			return View{}, Unexpected("inspect", v)
+			return nil, Unexpected("inspect", v)
 		}
-		view.Tickets = append(view.Tickets, t)
+		queue = append(queue, t)
 	}
-	return view, nil
+	if held && value != f.Word+" *" { // what the main key holds while shared tickets hold
+		t := f.Holder(value)
+		t.Remaining = max(0, time.Duration(left)*time.Millisecond)
+		queue = append(queue, t)
+	}
+	return queue, nil
 }
 
-// ParseHolder reads "id number record" of an exclusive holder.
-func (f Form) ParseHolder(s string) (t driver.Ticket, ok bool) {
-	part := strings.SplitN(s, " ", 3)
-	if len(part) != 3 {
-		return t, false
+// Holder reads the value of a main key: "word id number record", or a ? in place of the first
+// blank while the lease is provisional. Anything else is another library's.
+func (f Form) Holder(value string) driver.Ticket {
+	rest, ours := strings.CutPrefix(value, f.Word+" ")
+	if !ours {
+		rest, ours = strings.CutPrefix(value, f.Word+"?")
+	}
+	part := strings.SplitN(rest, " ", 3)
+	if !ours || len(part) != 3 {
+		return foreignHolder(value)
 	}
 	token, err1 := strconv.ParseUint(part[1], 10, 64)
 	t, err2 := f.Parse(part[2])
+	if err1 != nil || err2 != nil {
+		return foreignHolder(value)
+	}
 	t.ID, t.Token, t.Held = part[0], token, true
-	return t, err1 == nil && err2 == nil
+	return t
 }
 
 // parseTicket reads {id, number, end of the lease or x or s, record}.
-func parseTicket(e any, now int64, form Form) (t driver.Ticket, ok bool) {
+func (f Form) parseTicket(e any, now int64) (t driver.Ticket, ok bool) {
 	list, _ := e.([]any)
 	var part [4]string
 	if len(list) != len(part) {
@@ -71,7 +75,7 @@ func parseTicket(e any, now int64, form Form) (t driver.Ticket, ok bool) {
 	if err != nil {
 		return t, false
 	}
-	if t, err = form.Parse(part[3]); err != nil {
+	if t, err = f.Parse(part[3]); err != nil {
 		return t, false
 	}
 	t.ID, t.Token = part[0], token

@@ -23,7 +23,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if !queued {
 		e.book.remove(w, err == nil)
 		if err == nil && !e.opts.ListenToWait {
-			e.listenSoon()
+			e.listenFirst(ctx)
 		}
 		return g, err
 	}

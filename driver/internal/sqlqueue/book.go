@@ -41,6 +41,7 @@ type book struct {
 	missed    bool                     // grants and losses may have been missed
 	news      bool                     // something was granted
 	receiving bool                     // notices arrive
+	opening   chan struct{}            // closed when the listener that was started receives notices, or has failed; else nil
 
 	attending, listening, sweeping bool // the goroutines of these names run
 }

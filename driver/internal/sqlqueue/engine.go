@@ -20,6 +20,8 @@ type Options struct {
 
 	SweepEvery time.Duration // 0: the constant of the same name
 	ListenFor  time.Duration // how long to listen after the last use; 0: 30 s
+
+	ListenFirst bool // before a grant is returned: the listener starts as fast as a request is answered
 }
 
 // An Engine is a driver over a Store. It has the methods of the driver interface, and no others: a driver embeds it.

@@ -15,6 +15,8 @@ import (
 const (
 	listenFor   = 30 * time.Second // after the last use
 	silentPause = time.Minute      // before it tries again after ErrNoNotices
+
+	longestOpening = 100 * time.Millisecond // how long a grant waits for the listener
 )
 
 // ErrNoNotices says that no notices can arrive for now, because of a pooler in between, for example. It is the result of
@@ -33,8 +35,34 @@ func Receiving(e *Engine) bool {
 
 // listenSoon starts the listener, unless it runs.
 func (e *Engine) listenSoon() {
-	if e.opts.Notifier != nil {
-		e.start(&e.book.listening, e.listen)
+	if e.opts.Notifier == nil {
+		return
+	}
+	b := &e.book
+	b.mu.Lock()
+	if !b.listening && b.opening == nil {
+		b.opening = make(chan struct{})
+	}
+	b.mu.Unlock()
+	e.start(&b.listening, e.listen)
+}
+
+// listenFirst starts the listener and, if that takes no longer than a request, waits until it receives notices or has
+// failed: a notice of a break that is sent before is lost, and the holder learns of it at its next renewal.
+func (e *Engine) listenFirst(ctx context.Context) {
+	e.listenSoon()
+	e.book.mu.Lock()
+	opening := e.book.opening
+	e.book.mu.Unlock()
+	if opening == nil || !e.opts.ListenFirst {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestOpening)
+	defer cancel()
+	select {
+	case <-opening:
+	case <-ctx.Done():
+	case <-e.ctx.Done(): // no listener starts any more
 	}
 }
 
@@ -98,6 +126,10 @@ func (b *book) setReceiving(receiving bool) (before bool) {
 	defer b.mu.Unlock()
 	before, b.receiving = b.receiving, receiving
 	b.missed = b.missed || receiving
+	if b.opening != nil {
+		close(b.opening)
+		b.opening = nil
+	}
 	signal(b.changed)
 	return before
 }

@@ -29,7 +29,8 @@ end
 -- what is not as usual: tombstones, shared waiters, a process that was taken for dead.
 local exclusive = want == 'x' or want == 'xw'
 local X, S, D, T, P = key .. ':x', key .. ':s', key .. ':d', key .. ':t', key .. ':p'
--- EXISTS counts a key as often as it is named: 1 is the main key alone, 3 that and X.
+-- EXISTS counts a key as often as it is named, so there tells like a bit mask what exists: the
+-- main key is 1, X 2; with S or D it is 4 or more.
 local there = exclusive and call('EXISTS', key, X, X, S, S, S, S, D, D, D, D)
 if there == 0 then
   local token = number()
@@ -44,10 +45,10 @@ if want == 'xw' then
     local token = number()
     if call('ZADD', X, 'NX', token, id) == 1 then -- else it is asked for again
       call('HSET', T, id, stamp .. ' ' .. record)
-      if not head or till < now + 2500000 then -- as alive does, but not each time
-        call('ZADD', P, string.format('%.0f', now + 3000000), chan)
+      if not head or till < now + LIVENESS * 1000 - 500000 then -- as alive does, but not each time
+        call('ZADD', P, string.format('%.0f', now + LIVENESS * 1000), chan)
         for _, k in ipairs({X, T, P}) do
-          if call('PTTL', k) < 6000 then call('PEXPIRE', k, 6000) end
+          if call('PTTL', k) < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
         end
       end
       if head then return {token, -1, 0} end

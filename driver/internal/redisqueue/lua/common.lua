@@ -3,7 +3,8 @@
 --   X, S, H, E, T, P  the keys
 --   MARK  what the main key holds while shared tickets hold
 --   HEAD  the pattern that finds the channel and the limit in a record
-local LIVENESS = 3000 -- ms without a heartbeat, after which a waiting process is taken for dead
+-- LIVENESS stands for the number of milliseconds without a heartbeat after which a waiting
+-- process is taken for dead: the Go constant Liveness, which is put in its place.
 local reaped = false -- expired tickets were removed from the queue: others may hold now
 
 local function int(n) return string.format('%.0f', n) end

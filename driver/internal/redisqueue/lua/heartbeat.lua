@@ -36,8 +36,8 @@ end
 settle(value(key))
 local v, t = value(key), first()
 local after, poll, foreign = outlook(v)
-local deaf = not KEYS[2] and call('PUBLISH', chan, '') == 0
-local answer = {after, foreign + ((poll or t and t.chan == chan) and 1 or 0) + (deaf and 4 or 0)}
+local unsubscribed = not KEYS[2] and call('PUBLISH', chan, '') == 0
+local answer = {after, foreign + ((poll or t and t.chan == chan) and 1 or 0) + (unsubscribed and 4 or 0)}
 for i = 2, #ARGV do
   local id, state = string.sub(ARGV[i], 2), 0
   if waits(ARGV[i]) then

@@ -71,8 +71,8 @@ local function tidy()
   end
 end
 
--- settle grants whoever is to be granted now. v is the value of the main key,
--- or false when it is to go, or gone.
+-- settle grants whoever is to be granted now. v is the value of the main key; false: the
+-- caller has removed its holder, and settle deletes the key if nobody is granted.
 local function settle(v)
   local alone = call('EXISTS', H, S) == 0 -- with the first exclusive waiter
   if not alone and v ~= MARK then forget() end

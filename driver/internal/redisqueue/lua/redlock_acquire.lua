@@ -87,10 +87,10 @@ if exclusive and mode == 'w' then
   if holder and holder ~= id and there == (head and 2 or 1) and not mine and number > last and not refused(last) and till > now then
     call('ZADD', X, ARGV[2], id)
     call('HSET', T, id, record)
-    if not head or till < now + 2500000 then -- as alive does, but not each time
-      call('ZADD', P, string.format('%.0f', now + 3000000), chan)
+    if not head or till < now + LIVENESS * 1000 - 500000 then -- as alive does, but not each time
+      call('ZADD', P, string.format('%.0f', now + LIVENESS * 1000), chan)
       for _, k in ipairs({X, T, P}) do
-        if call('PTTL', k) < 6000 then call('PEXPIRE', k, 6000) end
+        if call('PTTL', k) < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
       end
     end
     if head then return {2, now, -1, 0} end

@@ -1,0 +1,85 @@
+package sim
+
+// Faults of the engine of SQL databases, and of driver/postgres over it: most are faults that a driver of an SQL database has had.
+func init() {
+	const engine = "driver/internal/sqlqueue/"
+	mutants = append(mutants,
+		mutant{
+			name: "sqlqueue: a late request takes its ticket after the release", file: engine + "acquire.go",
+			old: "return r.micros + (time.Since(r.at) + left).Microseconds(), left", new: "return r.micros + time.Hour.Microseconds(), left",
+		},
+		mutant{
+			name: "sqlqueue: a release is confirmed while a request for the ticket may still arrive", file: engine + "lease.go",
+			old: "\tif arriving {", new: "\tif arriving && false {",
+		},
+		mutant{
+			name: "sqlqueue: a wait that was lost says that there is no ticket while one may still arrive", file: engine + "acquire.go",
+			old: "(errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost)) && e.book.mayArrive(id)", new: "false",
+		},
+		mutant{
+			name: "sqlqueue: an unanswered request for a ticket is none", file: engine + "acquire.go",
+			old: "\t\t\t\tunanswered = true\n", new: "",
+		},
+		mutant{
+			name: "sqlqueue: the time of a request for a ticket counts from before the wait for a connection", file: engine + "acquire.go",
+			old: "\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
+			new: "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n",
+		},
+		mutant{
+			name: "sqlqueue: a provisional lease counts from its grant", file: engine + "book.go",
+			old: "until = h.sent.Add(min(w.ttl, b.liveness))", new: "until = time.Now().Add(min(w.ttl, b.liveness))",
+		},
+		mutant{
+			name: "sqlqueue: a provisional lease is claimed for the whole TTL", file: engine + "acquire.go",
+			old: "\t\tif provisional < r.TTL {\n\t\t\tg.Claim = provisional\n\t\t}\n", new: "",
+		},
+		mutant{
+			name: "sqlqueue: a grant with an unknown heartbeat counts from now", file: engine + "book.go",
+			old: "until := time.Time{}  ", new: "until := time.Now().Add(min(w.ttl, b.liveness))  ",
+		},
+		mutant{
+			name: "sqlqueue: an unanswered removal does not look for the grants of its answer", file: engine + "lease.go",
+			old: "\t\te.book.mayHaveMissed() // the answer may have contained grants\n", new: "",
+		},
+		mutant{
+			name: "sqlqueue: orphans are not removed", file: engine + "attend.go",
+			old: "orphans, news := t.e.book.compare(mine, process, all)", new: "orphans, news := t.e.book.compare(mine, process, all)\n\torphans = nil",
+		},
+		mutant{
+			name: "sqlqueue: those who were queued before their process was registered do not learn that it has expired", file: engine + "process.go",
+			old: "\t\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\t\te.book.expired(process)", new: "\t\tif err == nil && !alive {\n\t\t\te.book.mu.Lock()\n\t\t\te.book.nextID()\n\t\t\te.book.mu.Unlock()",
+		},
+		mutant{
+			name: "sqlqueue: a process that has expired goes on under its ID", file: engine + "process.go",
+			old: "\tb.nextID()\n\tfor _, w := range b.byID {", new: "\tfor _, w := range b.byID {",
+		},
+		mutant{
+			name: "sqlqueue: nothing is compared when notices begin to arrive", file: engine + "listen.go",
+			old: "b.missed = b.missed || receiving", new: "",
+		},
+		mutant{
+			name: "sqlqueue: a process without notices does not poll", file: engine + "attend.go",
+			old: "return !b.receiving && len(b.byID) > 0 && b.registered", new: "return false",
+		},
+		mutant{
+			name: "sqlqueue: a heartbeat that failed is not repeated soon", file: engine + "attend.go",
+			old: "if soon := time.Now().Add(min(t.e.heartbeatEvery()/4, longestPoll)); soon.Before(t.next) {", new: "if soon := time.Now().Add(min(t.e.heartbeatEvery()/4, longestPoll)); soon.IsZero() {",
+		},
+		mutant{
+			name: "sqlqueue: nobody sweeps", file: engine + "sweep.go",
+			old: "for range sweepTries {", new: "for range 0 {",
+		},
+		mutant{
+			name: "sqlqueue: a queue that is due is not moved on", file: engine + "attend.go",
+			old: "\tif due.In < 0 {", new: "\tif due.In < -time.Hour {",
+		},
+		mutant{
+			name: "postgres: a statement that the server has undone may have been done", file: "driver/postgres/errors.go",
+			old: "\tif refused(err) {\n\t\tc |= sqlqueue.Undone\n\t}\n", new: "",
+		},
+		mutant{
+			name: "postgres: a broken connection counts as a refusal", file: "driver/postgres/errors.go",
+			old: "\treturn pgconn.SafeToRetry(err) || isConnect(err)\n", new: "\treturn err != nil\n",
+		},
+	)
+}
