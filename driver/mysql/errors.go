@@ -32,6 +32,10 @@ const (
 	errInterrupted  = 1317
 	errKillDenied   = 1095
 
+	errProcedureExists = 1304
+	errNoProcedure     = 1305
+	errDeniedRoutine   = 1370
+
 	// The server is read only.
 	errReadOnlyOption = 1290
 	errReadOnlyTx     = 1792
@@ -71,7 +75,9 @@ func rolledBack(err error) bool {
 func readOnly(err error) bool { return isOneOf(err, errReadOnlyOption, errReadOnlyTx, errReadOnlyMode) }
 
 // denied reports whether the user lacks a right.
-func denied(err error) bool { return isOneOf(err, errDenied, errDeniedSchema, errDeniedFor) }
+func denied(err error) bool {
+	return isOneOf(err, errDenied, errDeniedSchema, errDeniedFor, errDeniedRoutine)
+}
 
 // broken reports whether a connection ended before its statement was answered.
 func broken(err error) bool {

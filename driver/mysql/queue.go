@@ -20,45 +20,105 @@ var (
 	_ sqlqueue.Notifier = (*store)(nil)
 )
 
-// Take implements sqlqueue.Store.
+// Take implements sqlqueue.Store. The name may be free, unless this process waits for something.
 func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
-	v := values{Request: r, process: process, mark: r.Wait, start: s.start.Load()}
-	send := func(statement string) (n int64, err error) {
-		if v.deadline = until(); v.deadline == 0 || v.start == 0 {
-			return 0, errLate
-		}
-		a.Sent = time.Now()
-		return s.insert(ctx, statement, v)
+	t := &taking{s: s, v: values{Request: r, process: process, mark: r.Wait, start: s.start.Load()}, until: until}
+	what := done{}
+	if !s.waits() {
+		what, err = t.insert(ctx)
 	}
-	key, err := send("take")
-	switch {
-	case err == nil && key >= 1<<32:
-		return granted(a, key), nil
-	case err == nil && key > 0 && !r.Wait:
-		a.Result = sqlqueue.Refused
-		return a, nil
-	case err == nil && key > 0:
-		a.Due = time.Duration(key) * time.Microsecond
-		if key, err = send("enqueue"); err == nil {
-			a.Result, a.Token = sqlqueue.Queued, 0
-			return a, nil
-		}
+	if err == nil && what.what == doneNothing {
+		what, err = t.call(ctx)
 	}
-	if err == nil || code(err) == errNull || code(err) == errDuplicate {
-		v.deadline = until()
-		a.Sent = time.Now()
-		a.Grants, err = s.turn(ctx, process, r.Name, false, func(t *turn) (err error) {
-			if t.now > v.deadline || !t.here {
-				return errLate
-			}
-			a, err = t.take(v, sqlqueue.Answer{Sent: a.Sent})
-			return err
-		})
+	a.Sent = t.sent
+	if err == nil && what.what == doneNothing {
+		a, err = t.turn(ctx)
+	} else if err == nil {
+		a, err = what.answer(a), what.late()
 	}
 	if errors.Is(err, errLate) || errors.Is(err, errNoSlot) {
 		return s.late(ctx, err)
 	}
 	return a, err
+}
+
+// waits reports whether this process waits for something, or has until a while ago.
+func (s *store) waits() bool { return s.listening.Load().connection != 0 && !s.plain.Load() }
+
+// taking is a request for a ticket.
+type taking struct {
+	s     *store
+	v     values
+	until func() int64
+	sent  time.Time // before the last statement
+}
+
+// ready is called before a statement is sent.
+func (t *taking) ready() error {
+	if t.v.deadline = t.until(); t.v.deadline == 0 || t.v.start == 0 {
+		return errLate
+	}
+	t.sent = time.Now()
+	return nil
+}
+
+// insert takes the ticket if the name is free, and refuses it behind an exclusive holder if it does not wait.
+func (t *taking) insert(ctx context.Context) (d done, err error) {
+	if err := t.ready(); err != nil {
+		return d, err
+	}
+	switch key, err := t.s.insert(ctx, "take", t.v); {
+	case code(err) == errNull || code(err) == errDuplicate:
+	case err != nil:
+		return d, err
+	case key >= 1<<32:
+		d = done{what: doneGranted, number: key}
+	case key > 0 && !t.v.Wait:
+		d.what = doneRefused
+	}
+	return d, nil
+}
+
+func (t *taking) call(ctx context.Context) (d done, err error) {
+	if err := t.ready(); err != nil {
+		return d, err
+	}
+	return t.s.call(ctx, "take_call", t.v)
+}
+
+func (t *taking) turn(ctx context.Context) (a sqlqueue.Answer, err error) {
+	t.v.deadline = t.until()
+	a.Sent = time.Now()
+	a.Grants, err = t.s.turn(ctx, t.v.process, t.v.Name, false, func(q *turn) (err error) {
+		if q.now > t.v.deadline || !q.here {
+			return errLate
+		}
+		a, err = q.take(t.v, sqlqueue.Answer{Sent: a.Sent})
+		return err
+	})
+	return a, err
+}
+
+// answer is the answer to a request for a ticket.
+func (d done) answer(a sqlqueue.Answer) sqlqueue.Answer {
+	switch d.what {
+	case doneGranted:
+		return granted(a, d.number)
+	case doneQueued:
+		a.Result, a.Due = sqlqueue.Queued, time.Duration(d.number)*time.Microsecond
+	case doneRefused:
+		a.Result = sqlqueue.Refused
+	case doneUnregistered:
+		a.Result = sqlqueue.Unregistered
+	}
+	return a
+}
+
+func (d done) late() error {
+	if d.what == doneLate {
+		return errLate
+	}
+	return nil
 }
 
 func granted(a sqlqueue.Answer, token int64) sqlqueue.Answer {
@@ -144,11 +204,17 @@ func (t *turn) renew(own row, ttl time.Duration, a sqlqueue.Answer) (sqlqueue.An
 	return granted(a, int64(own.Token)), err //nolint:gosec // it came from the table
 }
 
-// Remove implements sqlqueue.Store.
+// Remove implements sqlqueue.Store. Nobody may wait for the name, unless this process waits for something.
 func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sqlqueue.Removal, err error) {
-	n, err := s.change(ctx, "release", valuesOf(h.Name, h.ID))
-	if err != nil || n > 0 {
-		return sqlqueue.Removal{Found: n > 0}, err
+	v := valuesOf(h.Name, h.ID)
+	v.process = process
+	if !s.waits() {
+		if n, err := s.change(ctx, "release", v); err != nil || n > 0 {
+			return sqlqueue.Removal{Found: n > 0}, err
+		}
+	}
+	if d, err := s.call(ctx, "release_call", v); err != nil || d.what != doneNothing {
+		return sqlqueue.Removal{Found: err == nil, Grants: d.grants}, err
 	}
 	if h.Token == 0 { // it may not be there, and then the release does not wait for others who use the queue
 		found, err := query(ctx, s, s.w.render("find", valuesOf(h.Name, h.ID)), scanRow)
@@ -277,8 +343,8 @@ func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration
 	h.Number, err = r.LastInsertId()
 	if err = cmp.Or(err1, err); n == 0 {
 		h.Number = 0
-		if err == nil && create {
-			h.Number, err = s.change(ctx, "register", v)
+		if err == nil && create { // somebody else may just have done so
+			h.Number, err = s.insert(ctx, "register", v)
 		}
 		return h, err
 	}

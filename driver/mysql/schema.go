@@ -20,7 +20,7 @@ type edition struct{ version, hash string }
 
 // current is the edition of this package. Raise the version with any change of the tables,
 // and of the statements if programs with the old ones must not run beside the new.
-var current = edition{"6", sqlqueue.Hash(schemaText)}
+var current = edition{"6", sqlqueue.Hash(schemaText, proceduresText)}
 
 func (e edition) column() string { return "slot" + e.version + "_" + e.hash }
 
@@ -137,6 +137,9 @@ func (s *store) create(ctx context.Context, missing error) error {
 			if err := createPart(ctx, conn, statement); err != nil {
 				return err
 			}
+		}
+		if err := s.createProcedures(ctx, conn); err != nil && !denied(err) { // who may not does without them
+			return err
 		}
 		return nil
 	})

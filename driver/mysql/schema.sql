@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS {tickets} (
   PRIMARY KEY (entry),
   UNIQUE KEY seq (seq),
   UNIQUE KEY queue (name, seq),
-  KEY process (process),
+  KEY process (provisional, process),
   CHECK (name IS NULL OR held = 0 OR shared = 1 OR entry = name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: tickets, schema {version}';
 

@@ -36,18 +36,11 @@ ON DUPLICATE KEY UPDATE {tickets}.queued = GREATEST({tickets}.queued, {mark}, 0 
   IF({tickets}.held = 1 AND {tickets}.shared = 0 AND {tickets}.id <> {id} AND {tickets}.expires_at > {now},
     LEAST(TIMESTAMPDIFF(MICROSECOND, {now}, {tickets}.expires_at), 3600000000), 0)))
 
--- enqueue: insert a waiter after another exclusive holder that is marked to stay. Error 1048: there is no such holder, the
--- process has no row, or as with take. The rows are locked in the order of take: the slot, then the anchor. It is not
--- INSERT ... SELECT, which under innodb_autoinc_lock_mode=1, MariaDB's default, locks AUTO_INCREMENT of the table until it
--- is committed.
-INSERT INTO {tickets} (entry, name, id, process, queued, held, shared, permits, ttl, since, owner, note)
-VALUES ({entry}, {name}, {id}, {process}, 0,
-  (SELECT 0 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS a ON a.entry = {name}
-    WHERE s.{column} = {slot} AND {now} < {deadline} AND {here} AND {autocommit}
-      AND a.queued = 1 AND a.held = 1 AND a.shared = 0 AND a.id <> {id}
-      AND EXISTS (SELECT 1 FROM {processes} AS p WHERE p.id = {process} AND p.alive_until > {now})
-    LIMIT 1 FOR UPDATE) AS x),
-  {shared}, {permits}, {ttl}, {now}, {owner}, {note})
+-- take_call: queue a ticket behind an exclusive holder, or take a free name; see procedures.sql.
+CALL {call_take}({slot}, {name}, {entry}, {id}, {process}, {shared}, {permits}, {ttl}, {mark}, {owner}, {note}, {deadline}, {start})
+
+-- release_call: remove a ticket, and grant the next.
+CALL {call_remove}({slot}, {name}, {entry}, {id}, {process})
 
 -- release: remove a ticket that is alone.
 DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guards = 0 AND expires_at > {now} AND {autocommit}
@@ -146,9 +139,11 @@ SELECT id FROM {tickets} WHERE entry IN ({entries}) AND id IN ({ids}) AND name I
 UPDATE {processes} SET heartbeat = LAST_INSERT_ID(heartbeat + 1), alive_until = {now} + INTERVAL {ttl} MICROSECOND
 WHERE id = {process} AND alive_until > {now} AND {autocommit}
 
--- register: insert the row of a process.
-INSERT IGNORE INTO {processes} (id, heartbeat, alive_until, server, connection)
-SELECT {process}, 1, {now} + INTERVAL {ttl} MICROSECOND, {start}, {connection} FROM DUAL WHERE {autocommit}
+-- register: insert the row of a process or, if it is there and has not expired, show that the process lives.
+INSERT INTO {processes} (id, heartbeat, alive_until, server, connection)
+SELECT {process}, LAST_INSERT_ID(1), {now} + INTERVAL {ttl} MICROSECOND, {start}, {connection} FROM DUAL WHERE {autocommit}
+ON DUPLICATE KEY UPDATE heartbeat = IF({processes}.alive_until > {now}, LAST_INSERT_ID({processes}.heartbeat + 1), {processes}.heartbeat + 0 * LAST_INSERT_ID(0)),
+  alive_until = IF({processes}.alive_until > {now}, {now} + INTERVAL {ttl} MICROSECOND, {processes}.alive_until)
 
 -- listening: a connection of this process sleeps.
 UPDATE {processes} SET server = {start}, connection = {connection} WHERE id BETWEEN {process} AND {last} AND {autocommit}
@@ -179,7 +174,7 @@ FROM {tickets} WHERE process = {process} AND id IS NOT NULL AND held = 1 AND pro
 
 -- mine_all: and those that wait.
 SELECT seq, id, name, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
-FROM {tickets} WHERE process = {process} AND id IS NOT NULL AND (held = 0 OR provisional = 1) AND {autocommit}
+FROM {tickets} WHERE provisional IN (0, 1) AND process = {process} AND id IS NOT NULL AND (held = 0 OR provisional = 1) AND {autocommit}
 
 -- depart: remove the row of a process.
 DELETE FROM {processes} WHERE id = {process} AND {autocommit}
@@ -205,8 +200,8 @@ ORDER BY stale LIMIT {most}
 SELECT entry FROM {tickets} FORCE INDEX (PRIMARY) WHERE entry IN ({names}) AND entry = name AND held = 1 AND queued = 0
   AND guards = 0 AND expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND FOR UPDATE SKIP LOCKED
 
--- sweep_processes: remove processes that sent no heartbeat a while ago.
-DELETE FROM {processes} WHERE alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND AND {autocommit}
+-- silent: processes that sent no heartbeat a while ago.
+SELECT id FROM {processes} WHERE alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND AND {autocommit}
 
 -- sweep_turn: take the turn to sweep, if nobody has it and it is time. Only one process at a time does. A turn that ends
 -- later than any does was taken before the server's clock was set back.

@@ -22,6 +22,7 @@ type store struct {
 	created   atomic.Bool               // they were there: they are not created again
 	extra     chan struct{}             // held while there is a connection beyond the pool's limit
 	idleStale atomic.Bool               // idle connections may have ended
+	plain     atomic.Bool               // there are no procedures, or they may not be called
 	start     atomic.Uint64             // of the server that statements are meant for; 0: not known
 	before    atomic.Uint64             // the same, of the last one that was known
 	listening atomic.Pointer[listening] // what wakes this process

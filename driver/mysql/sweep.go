@@ -11,7 +11,7 @@ import (
 // Sweep implements sqlqueue.Store.
 func (s *store) Sweep(ctx context.Context, after string) (last string, busy int64, err error) {
 	if after == "" {
-		if _, err := s.exec(ctx, "sweep_processes", values{}); err != nil {
+		if err := s.sweepProcesses(ctx); err != nil {
 			return "", 0, err
 		}
 	}
@@ -48,6 +48,16 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 		return names[most-1], busy, nil
 	}
 	return "", busy, s.sweepTxs(ctx)
+}
+
+// sweepProcesses removes processes that are silent. It reads them first: a statement that deletes by a time would lock all
+// rows, and no heartbeat may wait for that.
+func (s *store) sweepProcesses(ctx context.Context) error {
+	silent, err := query(ctx, s, s.w.render("silent", values{}), scanOne[int64])
+	if err == nil && len(silent) > 0 {
+		_, err = s.exec(ctx, "reap_processes", values{numbers: silent})
+	}
+	return err
 }
 
 // sweepAlone removes the tickets that nobody waits for.

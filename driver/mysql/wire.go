@@ -68,7 +68,7 @@ func newWire(e edition, prefix string) (*wire, error) {
 		tickets: quoted("tickets"), slots: quoted("slots"), processes: quoted("processes"), tx: quoted("tx"), queues: quoted("queues"),
 		statements: make(map[string]statement),
 	}
-	for _, block := range strings.Split(statementsText, "\n\n")[1:] {
+	for _, block := range append(strings.Split(statementsText, "\n\n")[1:], strings.Split(proceduresText, "\n\n")...) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(block), "-- "), ":")
 		w.statements[name] = parse(w.tables(withoutComments(block)))
 	}
@@ -92,6 +92,9 @@ func (w *wire) tables(text string) string {
 		"{ticket}", ticketColumns, "{here}", "("+thisServer+") = {start}", "{now}", executionTime,
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{server}", thisServer)
+	for _, name := range procedures {
+		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+"_"+name+"_"+w.edition.column()+"`")
+	}
 	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{processes}", w.processes, "{tx}", w.tx, "{queues}", w.queues,
 		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
 }
