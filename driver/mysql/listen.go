@@ -28,7 +28,6 @@ type listening struct {
 const (
 	sleepFor    = 2 // seconds
 	listenBound = 10 * time.Second
-	testEvery   = 50 * time.Millisecond
 )
 
 // errDeaf says that connections cannot be woken: by a proxy, or by processes of another account.
@@ -95,7 +94,8 @@ func (l *listener) test(ctx context.Context) error {
 	tested := make(chan struct{})
 	go func() {
 		defer close(tested)
-		for retry.Sleep(ctx, testEvery, slept) {
+		backoff := retry.Backoff{First: 50 * time.Millisecond, Most: time.Second} // many may begin at once
+		for retry.Sleep(ctx, backoff.Next(), slept) {
 			_, _ = l.s.exec(ctx, "wake", l.v)
 		}
 	}()

@@ -2,8 +2,10 @@
 -- not do, and several statements of grant.go otherwise do, in one request. A queue that they do not decide (holders
 -- that share it, a lease that is over, a ticket that a transaction guards) they leave as it is, and answer 0.
 --
--- They lock the slot of the name, then the anchor, each by the primary key, and wait for no other lock. They lock no row
--- of {processes}: a heartbeat never waits for a queue.
+-- They lock rows by the primary key: the slot of the name (who inserts a ticket), the anchor, and then other tickets. A
+-- release does not wait for the slot, where all wait that want a name: while the anchor is locked nobody inserts a ticket
+-- of the name or grants one, so what is visible then is the queue. They lock no row of {processes}: a heartbeat never
+-- waits for a queue.
 --
 -- An answer is one row: what was done, a number that belongs to it, and the grant to a ticket of the process that asked.
 -- The numbers of what was done are in procedures.go.
@@ -58,11 +60,11 @@ END
 -- call_remove: remove an exclusive holder and grant the next ticket, if that is exclusive too; or remove one that waits behind
 -- an exclusive holder. The process of the next ticket is woken after the commit,
 -- and no error of that is one of the removal.
-CREATE PROCEDURE {call_remove}(IN p_slot SMALLINT UNSIGNED, IN p_name VARBINARY(512), IN p_entry VARBINARY(80), IN p_id VARBINARY(64),
+CREATE PROCEDURE {call_remove}(IN p_name VARBINARY(512), IN p_entry VARBINARY(80), IN p_id VARBINARY(64),
   IN p_process BIGINT)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_locked, v_held, v_shared, v_queued, v_next_shared, v_done TINYINT;
+  DECLARE v_held, v_shared, v_queued, v_next_shared, v_done TINYINT;
   DECLARE v_id, v_next_id VARBINARY(64);
   DECLARE v_entry VARBINARY(80);
   DECLARE v_ends, v_now, v_alive_until DATETIME(6);
@@ -75,7 +77,6 @@ BEGIN
   SET v_done = 0;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
-  SELECT 1 INTO v_locked FROM {slots} WHERE {column} = p_slot FOR UPDATE;
   SELECT id, seq, held, shared, queued, guards, expires_at INTO v_id, v_seq, v_held, v_shared, v_queued, v_guards, v_ends
     FROM {tickets} WHERE entry = p_name FOR UPDATE;
   SET v_now = UTC_TIMESTAMP(6);

@@ -40,7 +40,7 @@ ON DUPLICATE KEY UPDATE {tickets}.queued = GREATEST({tickets}.queued, {mark}, 0 
 CALL {call_take}({slot}, {name}, {entry}, {id}, {process}, {shared}, {permits}, {ttl}, {mark}, {owner}, {note}, {deadline}, {start})
 
 -- release_call: remove a ticket, and grant the next.
-CALL {call_remove}({slot}, {name}, {entry}, {id}, {process})
+CALL {call_remove}({name}, {entry}, {id}, {process})
 
 -- release: remove a ticket that is alone.
 DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guards = 0 AND expires_at > {now} AND {autocommit}
