@@ -124,3 +124,43 @@ func TestWaitersCostNoStatements(t *testing.T) {
 	group.Wait()
 	must(t, k.Release(t.Context()))
 }
+
+// A hand-over between processes is one request to queue, one to release and grant, and two of the process that is woken.
+func TestStatementsOfAHandOver(t *testing.T) {
+	for _, start := range []func(testing.TB, ...testbed.Option) *testbed.Server{testbed.MariaDB, testbed.MySQL} {
+		t.Run("", func(t *testing.T) {
+			srv := start(t)
+			db := connect(t, srv, "")
+			_, _, prefix := fresh(t, db)
+			const grants = 100 // of each
+			run := func(each int) {
+				var group sync.WaitGroup
+				for range 2 {
+					l, _ := join(t, connect(t, srv, ""), prefix)
+					group.Go(func() {
+						for range each {
+							k, err := l.Acquire(t.Context(), "a")
+							if err == nil {
+								err = k.Release(context.WithoutCancel(t.Context()))
+							}
+							if err != nil {
+								t.Error(err)
+								return
+							}
+						}
+					})
+				}
+				group.Wait()
+			}
+			begun, before := time.Now(), questions(t, db)
+			run(grants)
+			n := float64(questions(t, db) - before - 1)
+			// Heartbeats and checks of the queue, and what two processes need to begin.
+			most := 4.5*2*grants + 60 + 20*time.Since(begun).Seconds()
+			t.Logf("%.1f requests a grant", n/(2*grants))
+			if n > most {
+				t.Errorf("%.0f requests for %d grants, want at most %.0f", n, 2*grants, most)
+			}
+		})
+	}
+}

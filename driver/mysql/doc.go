@@ -37,15 +37,20 @@
 // The anchor is the exclusive holder, if there is one, so the primary key forbids two. All others are inserted under their
 // IDs, and their queue's anchor stays as long as they may be there.
 //
-// Taking a free lock, releasing one that nobody waits for, queueing behind a holder and renewing leases are single
-// statements, each its own transaction. All else (a release that grants the next, shared locks, what has expired) is a
-// transaction of some statements (grant.go). It locks the name first: one of 256 rows that the names hash to, and then the
-// anchor. So tokens become visible in their order, and whoever removes a ticket grants what becomes grantable. It is READ
-// COMMITTED. All times are the database's, read after the locks were taken. Names are compared byte by byte.
+// Taking a free lock, releasing one that nobody waits for and renewing leases are single statements, each its own
+// transaction. To queue behind an exclusive holder, and to release a lock and grant it to the next, are a stored procedure
+// each (procedures.sql): one request, one transaction. All else (holders that share a lock, what has expired, a guarded
+// lease) is a transaction of some statements (grant.go), and so are the other two where the procedures are missing; see
+// Rights. Who inserts a ticket locks the name first: one of 256 rows that the names hash to, and then the anchor. So tokens
+// become visible in their order. A hand-over locks the anchor alone: while that is locked nobody inserts a ticket of the
+// name. So it does not wait behind those that want the name, however many they are. All these are READ COMMITTED, and no
+// row of a process is locked in them, so that no heartbeat waits for a queue. All times are the database's, read after the
+// locks were taken. Names are compared byte by byte.
 //
-// Such a transaction takes about half a millisecond beside its commit. If its process is stopped within it, or cut off from
-// the server so that this does not notice, the names of that row have to wait, until the process goes on or the server ends
-// the connection (wait_timeout, TCP keepalive; idle_transaction_timeout of MariaDB). Holders renew their leases meanwhile.
+// If a process is stopped within a transaction of some statements, or cut off from the server so that this does not
+// notice, the names of that row have to wait, until the process goes on or the server ends the connection (wait_timeout,
+// TCP keepalive; idle_transaction_timeout of MariaDB). Holders renew their leases meanwhile. A procedure cannot be stopped
+// so.
 //
 // A crash or a failover may lose the last commits. Tokens grow nevertheless: the first process that uses a server after
 // a start, or after it has taken over, raises AUTO_INCREMENT to that server's clock, in 2^20ths of a millisecond. Each
@@ -93,11 +98,13 @@
 //
 // # Cost
 //
-// Acquiring a free lock is one statement, and releasing it another; each is one round trip and one commit. A waiter
-// needs two statements to be queued. A release that grants the next takes nine, with one commit, and the process that
-// is woken two. A process that waits sends one heartbeat in each quarter of the liveness, checks its queues as often with
-// one statement, and begins to sleep every two seconds, whatever the number of its waiters. While a transaction guards a
-// lease that is over (Guard), the queue is checked every 500 ms.
+// Acquiring a free lock is one statement, and releasing it another; each is one round trip and one commit. Under
+// contention a grant takes four requests: one to be queued, one to release and grant, and two by which the process that is
+// woken reads its grant and sleeps again. The first ticket of a process that waits takes some more, to register the
+// process and to begin to sleep. Without the procedures a grant takes about twelve, and a queue moves half as fast or less.
+// A process that waits sends one heartbeat in each quarter of the liveness, checks its queues as often with one statement,
+// and begins to sleep every two seconds, whatever the number of its waiters. While a transaction guards a lease that is
+// over (Guard), the queue is checked every 500 ms.
 //
 // Enqueueing locks no table, not even for AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
 // Renewals go 500 to a statement. The holder notices a break at its next renewal.
@@ -133,8 +140,17 @@
 //	GRANT SELECT, INSERT, UPDATE ON app.locker_slots TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tx TO 'locks'@'%';
 //
-// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing. People who read the view
-// need
+// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing.
+//
+// The procedures are optional. They are created with the tables, or when they are missed, which needs CREATE ROUTINE, or by
+// a DBA with the SQL that Procedures returns, and run with the rights of who calls them. To call them takes
+//
+//	GRANT EXECUTE ON app.* TO 'locks'@'%';
+//
+// A driver that finds that they are missing, or that it may not call them, sends plain statements instead until it is
+// closed, which does the same in more requests. Drivers with them and without them may work beside each other.
+//
+// People who read the view need
 //
 //	GRANT SELECT ON app.locker_queues TO 'ops'@'%';
 //	GRANT SELECT ON app.locker_tickets TO 'ops'@'%';
@@ -152,7 +168,8 @@
 // text, and the name of a column contains both. A program of another version fails with its first request, or with
 // the next ticket that it would insert after the tables were changed, with an error that names both versions, also
 // with create=true: two versions never work on the same queues. To upgrade, end all programs, drop the tables, as
-// the error says, and create those of the new version; tokens go on growing. A program of the new version under
+// the error says, and create those of the new version; tokens go on growing. The names of the procedures contain the version
+// too; those of another version are not called, and may be dropped. A program of the new version under
 // another prefix shares no locks with the old ones.
 //
 // # In production

@@ -66,7 +66,9 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 		return err
 	}
 	s.listening.Store(&listening{l.v.start, l.v.connection})
-	if _, err := s.exec(bounded, "listening", l.v); err != nil {
+	v := l.v
+	v.process = process // its row, if the ID has not changed since: a range would lock the rows of others
+	if _, err := s.exec(bounded, "listening", v); err != nil {
 		return err
 	}
 	if err := l.test(ctx); err != nil {

@@ -26,15 +26,14 @@ DELETE FROM {tickets} WHERE entry = {raised} AND {autocommit}
 UPDATE {slots} SET start = {start} WHERE {column} = 0 AND {here} AND {autocommit}
 
 -- take: insert the anchor of a free name, as a holder. If there is an anchor, {mark} marks it to stay, and the number in the
--- answer is less than 2^32: for how many microseconds the lease of another exclusive holder goes on, or 0. Error 1048: the
--- statement arrived too late, the server is another one, or the slot is missing.
+-- answer is 1 if it is another exclusive holder, or 0. Error 1048: the statement arrived too late, the server is another
+-- one, or the slot is missing. The lease begins with the statement, which its sender counts from earlier.
 INSERT INTO {tickets} (entry, name, id, process, queued, held, shared, permits, ttl, since, expires_at, owner, note)
 VALUES ({name}, {name}, {id}, {process}, 0,
   (SELECT 1 FROM {slots} WHERE {column} = {slot} AND {now} < {deadline} AND {here} AND {autocommit} FOR UPDATE),
-  {shared}, {permits}, {ttl}, {now}, {now} + INTERVAL {ttl} MICROSECOND, {owner}, {note})
+  {shared}, {permits}, {ttl}, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND, {owner}, {note})
 ON DUPLICATE KEY UPDATE {tickets}.queued = GREATEST({tickets}.queued, {mark}, 0 * LAST_INSERT_ID(
-  IF({tickets}.held = 1 AND {tickets}.shared = 0 AND {tickets}.id <> {id} AND {tickets}.expires_at > {now},
-    LEAST(TIMESTAMPDIFF(MICROSECOND, {now}, {tickets}.expires_at), 3600000000), 0)))
+  {tickets}.held = 1 AND {tickets}.shared = 0 AND {tickets}.id <> {id} AND {tickets}.expires_at > UTC_TIMESTAMP(6)))
 
 -- take_call: queue a ticket behind an exclusive holder, or take a free name; see procedures.sql.
 CALL {call_take}({slot}, {name}, {entry}, {id}, {process}, {shared}, {permits}, {ttl}, {mark}, {owner}, {note}, {deadline}, {start})
@@ -43,7 +42,7 @@ CALL {call_take}({slot}, {name}, {entry}, {id}, {process}, {shared}, {permits}, 
 CALL {call_remove}({name}, {entry}, {id}, {process})
 
 -- release: remove a ticket that is alone.
-DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guards = 0 AND expires_at > {now} AND {autocommit}
+DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guards = 0 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
 -- try: lock the slot of a name, unless somebody else has locked it.
 SELECT 1 FROM {slots} WHERE {column} = {slot} FOR UPDATE SKIP LOCKED
@@ -146,7 +145,7 @@ ON DUPLICATE KEY UPDATE heartbeat = IF({processes}.alive_until > {now}, LAST_INS
   alive_until = IF({processes}.alive_until > {now}, {now} + INTERVAL {ttl} MICROSECOND, {processes}.alive_until)
 
 -- listening: a connection of this process sleeps.
-UPDATE {processes} SET server = {start}, connection = {connection} WHERE id BETWEEN {process} AND {last} AND {autocommit}
+UPDATE {processes} SET server = {start}, connection = {connection} WHERE id = {process} AND {autocommit}
 
 -- listening_still: the same, unless somebody may not wake it.
 UPDATE {processes} SET server = {start}, connection = {connection} WHERE id BETWEEN {process} AND {last} AND connection <> -1 AND {autocommit}
