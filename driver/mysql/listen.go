@@ -26,7 +26,8 @@ type listening struct {
 }
 
 const (
-	sleepFor    = 2 // seconds
+	sleepFor    = 2               // seconds
+	sleepBound  = 3 * time.Second // for the answer beyond that: the network may have been cut
 	listenBound = 10 * time.Second
 )
 
@@ -112,6 +113,8 @@ func (l *listener) test(ctx context.Context) error {
 
 // sleep sleeps until it is woken, or for a while (0).
 func (l *listener) sleep(ctx context.Context) (how int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, sleepFor*time.Second+sleepBound)
+	defer cancel()
 	v := l.v
 	v.key = sleepFor
 	if len(v.seqs) == 0 {
