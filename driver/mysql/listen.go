@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"fmt"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// A process that waits has a connection on which a statement sleeps (SLEEP), and nothing else is executed. Whoever grants
+// A process that waits has a connection on which a statement sleeps, and nothing else is executed. It waits for a lock of
+// GET_LOCK that another connection of the process has: SLEEP would do, but MariaDB's KILL QUERY of that waits for two
+// seconds when two connections wake at the same time, and so does every other SLEEP of the server. Whoever grants
 // one of its tickets interrupts that statement (KILL QUERY), for which an account needs no right among its own connections.
 // The process then reads what it was granted. A statement begins to sleep only if it finds no grant that the process does
 // not know, so none is missed in between.
@@ -39,27 +42,38 @@ const (
 	woken   = 1
 	unknown = 2 // it did not begin: there is a grant that is not known
 	changed = 3 // it did not begin: the row of the process has another connection
+	awake   = 4 // the other connection has ended
 )
 
 // Listen implements sqlqueue.Notifier.
 func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) error {
 	bounded, cancel := context.WithTimeout(ctx, listenBound)
 	defer cancel()
-	raiseLimit(s.db, 1)
+	raiseLimit(s.db, 2)
+	var c, other *sql.Conn
 	c, err := s.db.Conn(bounded)
-	if err != nil {
-		raiseLimit(s.db, -1)
-		return err
+	if err == nil {
+		other, err = s.db.Conn(bounded)
 	}
 	defer func() {
 		s.listening.Store(&listening{})
-		raiseLimit(s.db, -1) // first, so that nobody else opens a connection in its stead
-		discard(c)
+		raiseLimit(s.db, -2) // first, so that nobody else opens a connection in their stead
+		for _, c := range []*sql.Conn{c, other} {
+			if c != nil {
+				discard(c)
+			}
+		}
 	}()
+	if err != nil {
+		return err
+	}
 	l := &listener{s: s, c: c, in: in}
 	l.v.process = sqlqueue.Channel(process) << 16
 	l.v.last = l.v.process + 1<<16 - 1
 	if err := c.QueryRowContext(bounded, s.w.render("self", l.v)).Scan(&l.v.start, &l.v.connection); err != nil {
+		return err
+	}
+	if _, err := other.ExecContext(bounded, s.w.render("bed", l.v)); err != nil {
 		return err
 	}
 	// In other isolation levels the statement that sleeps would keep old versions of rows from being purged.
@@ -123,6 +137,9 @@ func (l *listener) sleep(ctx context.Context) (how int, err error) {
 	err = l.c.QueryRowContext(ctx, l.s.w.render("sleep", v)).Scan(&how)
 	if code(err) == errInterrupted {
 		return woken, nil
+	}
+	if how == awake {
+		err = sqldriver.ErrBadConn
 	}
 	return how, err
 }
