@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,5 +94,38 @@ func TestQueueingLocksNoProcess(t *testing.T) {
 		must(t, b.Release(t.Context()))
 		first()
 		second()
+	})
+}
+
+// Many processes are woken at the same time, and go to sleep again. Whoever wakes one waits for none of them: on MariaDB an
+// interrupted SLEEP took seconds then.
+func TestManyAreWoken(t *testing.T) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
+		_, _, prefix := fresh(t, connect(t, srv, ""))
+		const names, cycles = 12, 25
+		var group sync.WaitGroup
+		var longest atomic.Int64
+		for i := range 2 * names {
+			l, _ := join(t, connect(t, srv, ""), prefix)
+			group.Go(func() {
+				for range cycles {
+					k, err := l.Acquire(t.Context(), fmt.Sprint(i%names))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					begun := time.Now()
+					if err := k.Release(context.WithoutCancel(t.Context())); err != nil {
+						t.Error(err)
+					}
+					longest.Store(max(longest.Load(), int64(time.Since(begun))))
+				}
+			})
+		}
+		group.Wait()
+		t.Logf("the longest release took %v", time.Duration(longest.Load()))
+		if time.Duration(longest.Load()) > 1500*time.Millisecond {
+			t.Errorf("a release took %v", time.Duration(longest.Load()))
+		}
 	})
 }

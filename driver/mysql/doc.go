@@ -86,11 +86,12 @@
 //
 // # How a process is woken
 //
-// As long as something waits, and 30 seconds longer, a process has one connection more, beyond the limit of the pool, on
-// which it does nothing but sleep (SELECT SLEEP(2)). Whoever grants one of its tickets interrupts that statement with KILL
-// QUERY, for which an account needs no right among its own connections, and the process reads what it was granted. The
-// number of the connection is in the row of the process, with the start of the server that it is of, so nothing else is
-// interrupted. The connection is closed afterwards, and not returned to the pool.
+// As long as something waits, and 30 seconds longer, a process has two connections more, beyond the limit of the pool. One
+// does nothing but sleep: it waits for a lock of GET_LOCK (locker. and numbers) that the other has. Whoever grants one of
+// the process's tickets interrupts that statement with KILL QUERY, for which an account needs no right among its own
+// connections, and the process reads what it was granted. The number of the connection is in the row of the process, with
+// the start of the server that it is of, so nothing else is interrupted. Both connections are closed afterwards, and not
+// returned to the pool.
 //
 // Where that is refused (processes of several accounts) or has no effect (ProxySQL and other proxies that have their own
 // numbers of connections), which a process finds out, it asks for its grants instead, every 2 to 250 ms, and tries again
@@ -101,7 +102,7 @@
 // Acquiring a free lock is one statement, and releasing it another; each is one round trip and one commit. Under
 // contention a grant takes four requests: one to be queued, one to release and grant, and two by which the process that is
 // woken reads its grant and sleeps again. The first ticket of a process that waits takes some more, to register the
-// process and to begin to sleep. Without the procedures a grant takes about twelve, and a queue moves half as fast or less.
+// process and to begin to sleep. Without the procedures a grant takes about twelve.
 // A process that waits sends one heartbeat in each quarter of the liveness, checks its queues as often with one statement,
 // and begins to sleep every two seconds, whatever the number of its waiters. While a transaction guards a lease that is
 // over (Guard), the queue is checked every 500 ms.
@@ -177,8 +178,8 @@
 //   - create=false, with the rights above.
 //   - pool_size: a connection is used for the time of one request; waiters and holders use none, and renewals are
 //     sent in batches. So it bounds how many acquisitions and releases are under way at once, and not how many
-//     locks there are. A process that waits has one connection beside it, and while the pool is exhausted the driver opens
-//     another one: count pool_size + 2 for each process, within max_connections. A wait_timeout of some minutes ends the connections of
+//     locks there are. A process that waits has two connections beside it, and while the pool is exhausted the driver opens
+//     another one: count pool_size + 3 for each process, within max_connections. A wait_timeout of some minutes ends the connections of
 //     processes that are stopped or cut off; below a minute it costs reconnections, and nothing else.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
 //     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row

@@ -12,8 +12,8 @@ import (
 )
 
 // A process that waits has a connection on which a statement sleeps, and nothing else is executed. It waits for a lock of
-// GET_LOCK that another connection of the process has: SLEEP would do, but MariaDB's KILL QUERY of that waits for two
-// seconds when two connections wake at the same time, and so does every other SLEEP of the server. Whoever grants
+// GET_LOCK that another connection of the process has: SLEEP would do, but where several
+// connections sleep, MariaDB's KILL QUERY of one may take two seconds, and holds up the others. Whoever grants
 // one of its tickets interrupts that statement (KILL QUERY), for which an account needs no right among its own connections.
 // The process then reads what it was granted. A statement begins to sleep only if it finds no grant that the process does
 // not know, so none is missed in between.
