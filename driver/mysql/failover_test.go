@@ -101,19 +101,6 @@ func position(t *testing.T, db *sql.DB) (file string, at int64) {
 	return file, at
 }
 
-// switchOver makes the replica, which has all that the primary has, the primary, and the primary its replica.
-func (p *pair) switchOver(t *testing.T) {
-	t.Helper()
-	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
-	p.caughtUp(t)
-	do(t, p.onReplica, "STOP SLAVE")
-	file, at := position(t, p.onReplica)
-	do(t, p.onPrimary, fmt.Sprintf("CHANGE MASTER TO %s, MASTER_USE_GTID=no, MASTER_LOG_FILE='%s', MASTER_LOG_POS=%d; START SLAVE",
-		asMaster(t, p.replica), file, at))
-	t.Cleanup(func() { _, _ = p.onPrimary.Exec("STOP SLAVE") })
-	p.serve(p.replica)
-}
-
 func do(t *testing.T, db *sql.DB, statement string) {
 	t.Helper()
 	_, err := db.ExecContext(t.Context(), statement)
