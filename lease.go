@@ -140,9 +140,10 @@ func (l *lease) extendValidity(asked time.Time, length time.Duration, now time.T
 		length = most
 	}
 	// The next renewal comes TTL/3 after this one, or when no more than two thirds
-	// of the TTL are left of a longer lease.
-	l.renewAt = asked.Add(max(length/3, length-l.ttl+l.ttl/3))
-	if until := asked.Add(length - l.core.marginOf(length)); until.After(l.validUntil) {
+	// of the TTL are left of a longer lease, and before the validity ends in any case.
+	valid := length - l.core.marginOf(length)
+	l.renewAt = asked.Add(max(min(length/3, valid/2), valid-l.ttl+l.ttl/3))
+	if until := asked.Add(valid); until.After(l.validUntil) {
 		l.validUntil = until
 	}
 	if until := now.Add(length); until.After(l.storeUntil) {

@@ -106,6 +106,9 @@ func (ls *leases) atLeast(l *lease, ttl time.Duration) {
 	defer ls.mu.Unlock()
 	l.ttl = max(l.ttl, ttl)
 	if l.state == held {
+		if at := l.validUntil.Add(l.ttl/3 - l.ttl); at.Before(l.renewAt) {
+			l.renewAt = at
+		}
 		ls.plan(l)
 	}
 }

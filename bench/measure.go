@@ -224,7 +224,7 @@ func manyHeld(tb *bed, s subject, cfg config, r *result) {
 		releases[i] = release
 	})
 	r.HeldHeap = float64(heap()-before) / float64(cfg.held)
-	r.HeldGo = runtime.NumGoroutine() - goBefore
+	r.HeldGo = max(0, runtime.NumGoroutine()-goBefore) // what idle connections had may have ended
 	sent := count.Load()
 	time.Sleep(leaseTTL)
 	r.HeldReqs = float64(count.Load() - sent)

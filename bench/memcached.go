@@ -48,7 +48,7 @@ type countedCommands struct {
 	n *atomic.Int64
 }
 
-var memcachedCommands = [][]byte{[]byte("mg "), []byte("add "), []byte("delete ")}
+var memcachedCommands = [][]byte{[]byte("mg "), []byte("add "), []byte("cas "), []byte("replace "), []byte("delete ")}
 
 // Write counts the lines that are commands: no value of the benchmark looks like one.
 func (c *countedCommands) Write(b []byte) (int, error) {

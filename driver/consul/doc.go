@@ -86,7 +86,10 @@
 // or was deregistered. The holder is notified at once, as it is of a Break by any
 // locker. If a holder's key is deleted or unlocked by hand, the next is granted, and only
 // the next renewal of the holder finds out, a third of the TTL later at most: use Break
-// (locker break) instead. A waiter whose key is deleted or unlocked finds out before it is
+// (locker break) instead. A renewal looks for 512 tickets of one session, those that were
+// not looked for the longest; if a process holds more, its next renewals look for the others.
+// A holder without renewals (WithoutRenewal) learns of it at its release or extension.
+// A waiter whose key is deleted or unlocked finds out before it is
 // granted, or at the end of its blocking query (parameter wait), and is queued anew, at the
 // end. A key that was unlocked blocks nobody, and stays until it is deleted. A loss in the
 // first fifth of a second of a ticket is noticed after that time.
@@ -122,7 +125,8 @@
 //	TryAcquire that is refused        1, a read
 //	contended, from another process   4 a grant, whatever the number of waiters
 //	contended, from the same process  3
-//	renewal                           1 for each session, and 1 for every 64 tickets
+//	renewal                           1 for each session, and 1 for every 64 tickets: up to 8
+//	                                  while the session is watched, and nothing was lost
 //
 // A contended Acquire reads the whole queue, twice. A session costs four more,
 // once: its creation, two to watch for losses, its end.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/consul"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -101,6 +102,46 @@ func TestRequestsLocalWaiters(t *testing.T) {
 	}
 	release(t, k)
 	group.Wait()
+}
+
+// A renewal of very many locks takes one request for their session, and eight to look for
+// some of them.
+func TestRequestsOfRenewals(t *testing.T) {
+	const n = 1100
+	addr := testbed.SharedConsul(t).Addr()
+	d, c := counted(t, addr)
+	d.NotifyLoss(func(h driver.Hold, err error) { t.Errorf("%q is lost: %v", h.Name, err) })
+	rs := make([]driver.Renewal, n)
+	var group sync.WaitGroup
+	slots := make(chan struct{}, 64)
+	for i := range rs {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			r := request(fmt.Sprint(t.Name(), "/", i))
+			r.TTL, r.Wait = time.Minute, true
+			g, err := d.Acquire(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+			}
+			rs[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: r.TTL}
+		})
+	}
+	group.Wait()
+	client := newClient(t, addr)
+	awaitLossWatch(t, client, sessionOf(t, client, rs[0].Name))
+	for before := int64(-1); before != c.n.Load(); time.Sleep(2 * time.Second) { // the watch looks for all of them
+		before = c.n.Load()
+	}
+	before := c.n.Load()
+	for i, err := range d.RenewAll(t.Context(), rs) {
+		if err != nil {
+			t.Fatalf("renewal of %q: %v", rs[i].Name, err)
+		}
+	}
+	if took := c.n.Load() - before; took != 9 {
+		t.Errorf("%d renewals took %d requests, want 9", n, took)
+	}
 }
 
 // A process that waits for very many names needs few connections.

@@ -193,7 +193,7 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 		return kvqueue.Placed{}, err
 	}
 	i := slices.IndexFunc(queue, func(r kvqueue.Record) bool { return r.Number == own.CreateIndex })
-	if placed.Granted = i >= 0 && driver.Grantable(shown(queue[:i+1]), i); !placed.Granted {
+	if placed.Granted = i >= 0 && driver.Grantable(kvqueue.Shown(queue[:i+1]), i); !placed.Granted {
 		placed.Queue = snapshot(queue, own.CreateIndex)
 	}
 	return placed, nil
@@ -286,6 +286,9 @@ func (s *store) note(index uint64) {
 	}
 }
 
+// lookFor is for how many tickets of a session a renewal looks, in eight requests.
+const lookFor = 8 * mostOps
+
 // Missing implements kvqueue.Store. A deposed leader may miss tickets, so if some are
 // missing it asks again, exactly.
 func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) (missing []int, err error) {
@@ -294,18 +297,15 @@ func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket
 		ops[i] = keyOp(api.KVCheckSession, t.Key)
 		ops[i].KV.Session = session
 	}
-	for first := 0; first < len(ops); first += mostOps {
-		chunk := ops[first:min(first+mostOps, len(ops))]
-		out, err := s.ask(s.read(ctx), chunk...)
-		if err == nil && len(out.Errors) > 0 {
-			out, err = s.ask(s.exact(ctx), chunk...)
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range out.Errors {
-			missing = append(missing, first+e.OpIndex)
-		}
+	out, err := s.ask(s.read(ctx), ops...)
+	if err == nil && len(out.Errors) > 0 {
+		out, err = s.ask(s.exact(ctx), ops...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range out.Errors {
+		missing = append(missing, e.OpIndex)
 	}
 	return missing, nil
 }
@@ -316,9 +316,6 @@ func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, err
 	queue, _, err := s.readQueue(s.exact(ctx), name)
 	return queue, err
 }
-
-// Remaining implements kvqueue.Store: Tickets has set it.
-func (s *store) Remaining(context.Context, []*kvqueue.Record) error { return nil }
 
 // Explain implements kvqueue.Store. The core marks network errors.
 func (s *store) Explain(err error) error {

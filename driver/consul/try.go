@@ -61,7 +61,7 @@ func (s *store) admit(r *driver.Request, pairs api.KVPairs) (map[string]uint64, 
 	if err != nil {
 		return nil, err
 	}
-	if !driver.Grantable(append(shown(queue), r.Ticket(0)), len(queue)) {
+	if !driver.Grantable(append(kvqueue.Shown(queue), r.Ticket(0)), len(queue)) {
 		return nil, driver.ErrNotAcquired
 	}
 	return guards, nil

@@ -41,14 +41,6 @@ func (s *store) after(ctx context.Context, index uint64) (*api.QueryOptions, con
 	return q, cancel
 }
 
-// Aim implements kvqueue.Store.
-func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
-	if some {
-		return kvqueue.Entry{}
-	}
-	return blockers[len(blockers)-1]
-}
-
 // Watch implements kvqueue.Store.
 func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvqueue.Event)) error {
 	select {
@@ -108,7 +100,7 @@ func (s *store) watchQueue(ctx context.Context, w kvqueue.Watching, report func(
 // Losses implements kvqueue.Store. Each session has a key to which other drivers write
 // when they have broken a ticket of the session. One blocking query on the key, for all
 // locks of the session, also shows the end of the session, since the key ends with it.
-func (s *store) Losses(ctx context.Context, session string, report func(...kvqueue.Loss)) error {
+func (s *store) Losses(ctx context.Context, session string, report func()) error {
 	key := s.keys.notice(session)
 	for index := uint64(0); ; {
 		q, cancel := s.after(ctx, index)
@@ -124,7 +116,7 @@ func (s *store) Losses(ctx context.Context, session string, report func(...kvque
 			index = 0
 			continue
 		case p.ModifyIndex > index || now < index:
-			report(kvqueue.Loss{Check: true})
+			report()
 		}
 		index = p.ModifyIndex
 	}
@@ -135,11 +127,10 @@ func (s *store) Losses(ctx context.Context, session string, report func(...kvque
 func (s *store) openNotice(ctx context.Context, session, key string) error {
 	q, cancel := s.after(ctx, 0)
 	defer cancel()
-	_, err := s.KeepAlive(q.Context(), session)
-	if err == nil {
-		_, err = s.commit(q.Context(), lockOp(key, session, []byte("open")))
-	} else if errors.Is(err, kvqueue.ErrSessionOver) {
-		kvqueue.SessionOver(s.engine, session)
+	_, err := s.commit(q.Context(), lockOp(key, session, []byte("open")))
+	var refused *rollback
+	if errors.As(err, &refused) && refused.sessionOver() {
+		return kvqueue.ErrSessionOver
 	}
 	return err
 }
@@ -161,8 +152,8 @@ type listing struct {
 	pairs map[string]*api.KVPair // by key
 	index uint64                 // at which they were read; 0 if not yet
 	err   error
-	next  chan struct{} // closed when then is set
-	then  *listing
+	read  chan struct{} // closed when the next listing has been read
+	next  *listing      // set before read is closed
 }
 
 // watch is Store.Watch. A watch of a whole queue returns at each change of any queue.
@@ -180,8 +171,8 @@ func (w *sharedWatch) watch(ctx context.Context, what kvqueue.Watching, report f
 			return nil
 		}
 		select {
-		case <-l.next:
-			l = l.then
+		case <-l.read:
+			l = l.next
 		case <-end.C:
 			return nil
 		case <-ctx.Done():
@@ -195,7 +186,7 @@ func (w *sharedWatch) join() *listing {
 	defer w.mu.Unlock()
 	w.users++
 	if w.latest == nil {
-		first := &listing{next: make(chan struct{})}
+		first := &listing{read: make(chan struct{})}
 		stopped, stop := context.WithCancel(context.Background())
 		w.latest, w.stop = first, stop
 		kvqueue.Go(w.store.engine, func(ctx context.Context) {
@@ -237,7 +228,7 @@ func (w *sharedWatch) follow(ctx context.Context, last *listing) {
 func (w *sharedWatch) read(ctx context.Context, index uint64) *listing {
 	q, cancel := w.store.after(ctx, index)
 	defer cancel()
-	l := &listing{next: make(chan struct{}), pairs: make(map[string]*api.KVPair)}
+	l := &listing{read: make(chan struct{}), pairs: make(map[string]*api.KVPair)}
 	pairs, now, err := w.store.list(q, w.store.keys.queues())
 	if l.err = err; now < index {
 		return l // old data: begin again
@@ -258,8 +249,8 @@ func (w *sharedWatch) publish(last, latest *listing) bool {
 	if w.latest != last {
 		return false // nobody watches, or another goroutine follows by now
 	}
-	last.then = latest
-	close(last.next)
+	last.next = latest
+	close(last.read)
 	if w.latest = latest; latest.err != nil {
 		w.latest = nil
 	}

@@ -15,7 +15,7 @@ import (
 // A listing does not say that a ticket has gone if it was read before the ticket was
 // created, or shows the ticket, or an older one with its key.
 func TestListingFromThePast(t *testing.T) {
-	listed := &listing{index: 9, next: make(chan struct{}), pairs: map[string]*api.KVPair{
+	listed := &listing{index: 9, read: make(chan struct{}), pairs: map[string]*api.KVPair{
 		"there": {Key: "there", Session: "s", CreateIndex: 5}, "again": {Key: "again", Session: "s", CreateIndex: 8},
 		"unlocked": {Key: "unlocked", CreateIndex: 5},
 	}}

@@ -174,15 +174,6 @@ func parseQueue(name string, pairs api.KVPairs) ([]kvqueue.Record, error) {
 	return queue, nil
 }
 
-// shown returns a queue as the driver interface shows it.
-func shown(queue []kvqueue.Record) []driver.Ticket {
-	ts := make([]driver.Ticket, len(queue))
-	for i, r := range queue {
-		ts[i] = r.Shown
-	}
-	return ts
-}
-
 // snapshot returns a queue for the engine, complete as of an index.
 func snapshot(queue []kvqueue.Record, index uint64) *kvqueue.Snapshot {
 	s := &kvqueue.Snapshot{Complete: index, Entries: make([]kvqueue.Entry, len(queue))}

@@ -31,6 +31,8 @@ func TestCorruptQueue(t *testing.T) {
 	for what, item := range map[string]map[string]types.AttributeValue{
 		"no value":      {},
 		"value":         {"value": &types.AttributeValueMemberB{Value: []byte("garbage")}, "version": version},
+		"cut stream":    {"value": &types.AttributeValueMemberB{Value: []byte("\x1f\x8b\b\x00\x00\x00\x00\x00\x00\xff\xaa")}, "version": version},
+		"empty stream":  {"value": &types.AttributeValueMemberB{Value: []byte("\x1f\x8b\b\x00\x00\x00\x00\x00\x00\xff\x03\x00\x00\x00\x00\x00\x00\x00\x00\x00")}, "version": version},
 		"object":        {"value": &types.AttributeValueMemberB{Value: []byte("{}")}, "version": version},
 		"text":          {"value": &types.AttributeValueMemberS{Value: `{"v":1}`}, "version": version},
 		"short version": {"value": &types.AttributeValueMemberB{Value: []byte(`{"v":1}`)}, "version": &types.AttributeValueMemberB{Value: []byte("0")}},

@@ -46,6 +46,10 @@
 // it has been done. The driver itself finds out what became of an unanswered write. If a write fails, it also checks
 // the item that DynamoDB returns, in case something on the way has sent the write twice.
 //
+// DynamoDB charges a write for the whole item, even if it changes one attribute (UpdateItem), so the queue is written as
+// a whole. What is longer than a writing unit, a queue of more than five tickets or so, is written as the gzip stream of
+// the document.
+//
 // Every item has a time after which nobody needs it, at the latest 65 s after the last ticket of its name. DynamoDB
 // removes such items within a few days, without a charge, if the table's time to live is enabled. Until then the driver
 // takes them for empty: a program that only tries gets the lock of a process that died two minutes ago, and a greater
@@ -67,26 +71,33 @@
 // shorter TTL, because a few slow requests would lose it. A lease has time for one unanswered request if it is more
 // than three times as long as the timeout.
 //
-// A queue has to fit into an item of 400 KB, which is about 2,000 waiters for one name. A ticket for which there is
-// no space left is refused with an error that says so. One item takes 1,000 writing units a second. DynamoDB throttles
-// what exceeds that, or the throughput of the table; the error is [driver.ErrUnavailable].
+// A queue has to fit into an item of 400 KB before it is compressed, which is about 2,000 waiters for one name. A ticket
+// for which there is no space left is refused with an error that says so. One item takes 1,000 writing units a second.
+// DynamoDB throttles what exceeds that, or the throughput of the table; the error is [driver.ErrUnavailable].
 //
 // # Costs
 //
-// A writing unit is a write of 1 KB, a reading unit a consistent reading of 4 KB; a ticket takes some 200 bytes.
+// A writing unit is a write of 1 KB, a reading unit a consistent reading of 4 KB; a ticket takes some 150 bytes, and some
+// 65 in a queue that is compressed.
 //
 //	acquire and release, free lock    2 writes; 1 reading if this process has not used the name in the last 30 s
-//	hand-off to another process       3 to 5 readings and 3 to 4 writes between 2 processes, 17 and 9 among 16, 68 and 28
+//	hand-off to another process       3 to 5 readings and 3 to 4 writes between 2 processes, 21 and 7 among 16, 113 and 17
 //	                                  among 64
-//	a process that waits, a second    12 to 22 readings and 1 write, if it waits for one lock; one more reading for
-//	                                  each further lock, and for each of the eight processes before it
+//	a process that waits, a second    12 to 22 readings and 1 write, if it waits for one lock that is held for a second
+//	                                  or longer; one more reading for each further lock, and for each of the eight
+//	                                  processes before it
 //	a try that is refused             1 reading; if the process has not seen the holder before, 1 more and, for the first one
 //	                                  after each sign of life of the holder, 1 write
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
 //	a process that holds, an hour     360 writes for all locks that it has acquired within a second, 3,600 at most
 //
-// On DynamoDB Local, on two busy processors, a median hand-off took 10 ms between 2 processes, 22 ms among 16, 24 ms
-// among 64, and 1.5 s among 256: too many for that server, so that some had no answer within 10 s.
+// On DynamoDB Local, on two busy processors, a median hand-off took 9 ms among 16 processes. 256 were too many for
+// that server: some had no answer within 10 s.
+//
+// A hand-off among many processes is four writes: the next ticket, the release, and two notifications. The first two cost
+// as much as the queue is long, 2 units each among 16 and 4 among 64. A fifth to a quarter of a write is lost to another
+// process's. The rest are heartbeats, one a second from each process that waits. So a hand-off costs the more the longer
+// locks are held; the figures above are those of 28 and 12 hand-offs a second.
 //
 // A shorter TTL costs more: each round of renewals reads the lock and writes a heartbeat. A write that fails, because
 // another process has changed the item, costs as much as one that is done. If many processes wait for one lock for a

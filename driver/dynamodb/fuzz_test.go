@@ -32,17 +32,21 @@ func FuzzItem(f *testing.F) {
 		if kinds[0] == 't' && key != id || kinds[0] != 't' && key != "" {
 			t.Errorf("key %q", key)
 		}
-		whole := kinds[0] == 't' && kinds[1] == 'b' && kinds[2] == 'b' && len(version) == versionBytes
+		expanded, err := expand(value)
+		whole := err == nil && kinds[0] == 't' && kinds[1] == 'b' && kinds[2] == 'b' && len(version) == versionBytes
 		if whole != hasVersion(i, d.Version) && whole {
 			t.Errorf("version %v", d.Version)
 		}
 		switch {
-		case whole && (!bytes.Equal(d.Value, value) || kinds[3] != 'n' && d.Expired):
+		case whole && (!bytes.Equal(d.Value, expanded) || kinds[3] != 'n' && d.Expired):
 			t.Errorf("decoded as %+v", d)
 		case kinds[0] == 't' && !whole && (len(d.Value) == 0 || d.Version != casqueue.Version{}):
 			t.Errorf("what is not locker's is %+v", d)
 		}
 		if whole {
+			if back, err := expand(compress(d.Value)); !bytes.Equal(back, d.Value) && !bytes.HasPrefix(d.Value, gzipped) || len(compress(d.Value)) > len(d.Value) {
+				t.Errorf("compressed, and expanded to %q, %v", back, err)
+			}
 			if again := encode(key, d.Value, d.Version); !hasVersion(again, d.Version) {
 				t.Errorf("encoded as %v", again)
 			}

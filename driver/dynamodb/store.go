@@ -22,6 +22,7 @@ import (
 const (
 	mostKeys = 100        // in a BatchGetItem
 	mostItem = 400 * 1024 // bytes of names and values
+	unit     = 1024       // bytes of an item that a writing unit pays for
 
 	// margin is how much longer an item is kept than the engine wants: the time in an answer has whole seconds, and
 	// the clocks of DynamoDB's many machines may differ.
@@ -249,8 +250,11 @@ func (s *store) put(ctx context.Context, in *sdk.PutItemInput, key string, value
 	if at, ok := s.clock.now(); ok {
 		in.Item[expiresAttribute] = number(at.Add(keep + margin).Unix())
 	}
-	if n := size(in.Item); n > mostItem {
+	switch n := size(in.Item); {
+	case n > mostItem: // before it is compressed: so there is space for the leases of all tickets in it, whatever they are
 		return casqueue.Version{}, fmt.Errorf("%w: %d bytes of at most %d", casqueue.ErrTooLarge, n, mostItem)
+	case n > unit:
+		in.Item[valueAttribute] = binaryOf(compress(value))
 	}
 	in.ReturnValuesOnConditionCheckFailure = types.ReturnValuesOnConditionCheckFailureAllOld
 	err := s.do(ctx, func(ctx context.Context) error {

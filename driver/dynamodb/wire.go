@@ -1,8 +1,12 @@
 package dynamodb
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
 	"strconv"
 	"sync"
 	"time"
@@ -21,7 +25,7 @@ import (
 // The attributes of an item.
 const (
 	idAttribute      = "id"      // text, the partition key
-	valueAttribute   = "value"   // binary
+	valueAttribute   = "value"   // binary: the document, or the gzip stream of one that is long
 	versionAttribute = "version" // binary, random: a new one with each write
 	expiresAttribute = "expires" // seconds since 1970 by DynamoDB's clock
 )
@@ -47,12 +51,54 @@ func decode(i item, now time.Time) (key string, d casqueue.Document) {
 	if !ok {
 		return "", d // the key of no document
 	}
+	none := casqueue.Document{Value: []byte("none of locker's")}
 	value, ok1 := i[valueAttribute].(*types.AttributeValueMemberB)
 	version, ok2 := i[versionAttribute].(*types.AttributeValueMemberB)
 	if !ok1 || !ok2 || len(version.Value) != versionBytes {
-		return id.Value, casqueue.Document{Value: []byte("none of locker's")}
+		return id.Value, none
 	}
-	return id.Value, casqueue.Document{Value: value.Value, Version: decodeVersion(version.Value), Expired: expired(i, now)}
+	expanded, err := expand(value.Value)
+	if err != nil {
+		return id.Value, none
+	}
+	return id.Value, casqueue.Document{Value: expanded, Version: decodeVersion(version.Value), Expired: expired(i, now)}
+}
+
+// compressors has gzip.Writers, each of which takes most of a megabyte.
+var compressors = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+
+// compress returns the gzip stream of a value, or the value itself if that is not longer.
+func compress(value []byte) []byte {
+	var b bytes.Buffer
+	z := compressors.Get().(*gzip.Writer)
+	defer compressors.Put(z)
+	z.Reset(&b)
+	_, _ = z.Write(value) // to memory: it never fails
+	_ = z.Close()
+	if b.Len() >= len(value) {
+		return value
+	}
+	return b.Bytes()
+}
+
+// gzipped is what a gzip stream begins with, and no document.
+var gzipped = []byte{0x1f, 0x8b}
+
+// expand returns the value that compress was given. It refuses a damaged stream, and one that is empty, which would be
+// taken for a queue without tickets.
+func expand(value []byte) ([]byte, error) {
+	if !bytes.HasPrefix(value, gzipped) {
+		return value, nil
+	}
+	z, err := gzip.NewReader(bytes.NewReader(value))
+	if err != nil {
+		return nil, err
+	}
+	expanded, err := io.ReadAll(io.LimitReader(z, mostItem+1))
+	if err == nil && (len(expanded) == 0 || len(expanded) > mostItem) {
+		err = fmt.Errorf("it expands to %d bytes or more", len(expanded))
+	}
+	return expanded, err
 }
 
 // expired reports whether an item need not be kept any longer. An item without a time is kept for ever.

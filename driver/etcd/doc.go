@@ -13,20 +13,17 @@
 // or by URL: etcd://[user:password@]host[:2379][,host…], and etcds:// for TLS. The
 // parameters are prefix (of all keys, default "locker"), dial_timeout (default 5s),
 // keepalive (after how long an idle connection is probed; default and minimum 10s),
-// loss_watch (default true, see WithoutLossWatch), password_file, and for TLS tls
-// (true; etcds:// means it), ca, cert and key (files in PEM), server_name and
-// insecure_skip_verify. Files are read when the URL is opened. If the URL has a user,
-// opening it sends a request, since the client logs in first, and fails if the store
-// cannot be reached. [Open] takes a URL and options, such as [WithLogger].
+// password_file, and for TLS tls (true; etcds:// means it), ca, cert and key (files in
+// PEM), server_name and insecure_skip_verify. Files are read when the URL is opened. If
+// the URL has a user, opening it sends a request, since the client logs in first, and fails
+// if the store cannot be reached. [Open] takes a URL and options, such as [WithLogger].
 //
 // # Versions
 //
 // It is tested with etcd 3.6. Servers from 3.4.32 and 3.5.14 on have all that it
 // relies on. Before 3.4.31 and 3.5.13 a leader that was deposed, and had not noticed
 // because its disk or its processor was slow, could revoke leases that were kept
-// alive, and so take locks from their holders; before 3.4.32 and 3.5.14 it could
-// answer a request about a lease with old data, so that the end of a ticket is
-// noticed late if more than a hundred locks are renewed at once.
+// alive, and so take locks from their holders.
 //
 // # What it does
 //
@@ -51,12 +48,14 @@
 //   - 1 for a refused TryAcquire, a read: it costs the cluster no write, and other
 //     clients do not notice it. If the read says that the lock is free, the ticket is
 //     put on condition that it still is: 1 more than an Acquire.
-//   - 2 for each renewal of any number of locks of one TTL, which share a lease:
-//     one for the lease, one to see which tickets are still there; 1 more for each
-//     hundred tickets that are gone, where more than a hundred are renewed. The shared
-//     lease is also kept alive, every TTL/6, by acquisitions.
+//   - 2 for each renewal of any number of locks of one TTL, which share a lease: one for
+//     the lease, one to see which of a hundred tickets are still there (1 for each hundred
+//     if the lease is not watched for losses, and after a loss). The shared lease is also
+//     kept alive, every TTL/6, by acquisitions.
 //   - 1 more for a lock that is not renewed (WithoutRenewal), since its lease begins
 //     with a keep-alive; and for a lock with a minimum hold, after its grant.
+//   - 1, and a watch, for each lease on which a ticket stays for longer than 200 ms: the
+//     key that Break deletes. No driver gets messages of releases that do not concern it.
 //   - 1 to remove a ticket whose put was not answered. It leaves a tombstone, a key
 //     that prevents the put from being executed later; the tombstone ends with the
 //     lease.
@@ -73,9 +72,14 @@
 // # What loses a lock
 //
 //   - Its lease ends: nobody has renewed it for the TTL.
-//   - Its key is deleted: by Break, or by hand. A lock that is held for longer than
-//     200 ms is watched, so the holder is notified at once; without the watch
-//     (WithoutLossWatch) it learns of it at the next renewal.
+//   - Break deletes its key. The driver of a lock that is held for longer than 200 ms
+//     watches a key of the lease, which Break deletes too, so the holder is notified at
+//     once.
+//   - Its key is deleted by hand: the holder learns of it at the next renewal, a third of
+//     the TTL later at most. Use Break (locker break) instead. A renewal looks for a hundred
+//     locks of one TTL, those that were not looked for the longest; if a process holds more,
+//     its next renewals look for the others: for all of 10,000 within a hundred renewals. A
+//     holder without renewals (WithoutRenewal) learns of it at its release or extension.
 //   - Its etcd is restored from a snapshot. Then revisions go back too, and with
 //     them the tokens, unless the restore raises the revision
 //     (etcdutl snapshot restore --bump-revision --mark-compacted).
@@ -87,7 +91,9 @@
 // of the election.
 //
 // A server that is full (its quota, alarm NOSPACE) grants nothing new, which is
-// ErrUnavailable. Locks that are held are renewed and released as usual.
+// ErrUnavailable. Locks that are held are renewed and released as usual. A lease that is
+// not watched for losses yet will not be until there is room: renewals look for all of its
+// tickets.
 //
 // If a member hangs while others work, requests that are sent to it hang too. Those
 // for watches and keep-alives are sent to another member after two seconds; those for
@@ -106,13 +112,15 @@
 // renewal. Dead waiters leave the queue two seconds after their own TTL, all
 // together. When etcd elects a leader, or a single server restarts, every lease
 // begins anew, for its TTL and an election timeout. So the tickets of a process that
-// died just before that last up to that much longer.
+// died just before that last up to that much longer. Clients should connect to the members:
+// etcd's own proxy (etcd grpc-proxy) keeps a lease alive by itself for a TTL after it was last
+// asked to, so the tickets of a process that hangs last a TTL longer.
 //
 // # Who may write
 //
 // With authentication the user needs to read and write the range of the prefix, and
 // nothing else (etcdctl role grant-permission ROLE readwrite locker/ --prefix=true).
 // An expired login is renewed automatically. With a password the client also logs in
-// for each keep-alive: one more request, whose cost to the server depends on
-// --bcrypt-cost.
+// for each stream that it opens, which costs the server what --bcrypt-cost says: streams
+// for keep-alives are kept, so there is a login or two for each driver.
 package etcd

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -48,7 +49,6 @@ type Option func(*options)
 
 type options struct {
 	prefix  string
-	quiet   bool
 	logger  *slog.Logger
 	version string // of the protocol
 }
@@ -56,12 +56,6 @@ type options struct {
 // WithPrefix sets what all keys begin with. Drivers with different prefixes
 // share no locks. A slash at the end does not count; # is not accepted.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
-
-// WithoutLossWatch does without the watch that reports at once that a held lock
-// was deleted or broken. Without it the next renewal finds out. While this driver
-// holds a lock, the watch costs one message for each release of a lock with the
-// same prefix, by any process.
-func WithoutLossWatch() Option { return func(o *options) { o.quiet = true } }
 
 // WithLogger sets the logger of the client that [Open] makes. Without it the client
 // logs nothing, since errors are returned. New refuses it, because the client that it
@@ -102,11 +96,14 @@ func newOptions(opts []Option) (options, error) {
 }
 
 func newDriver(client *clientv3.Client, o options) *Driver {
-	s := &store{keyspace: keyspace{o.prefix}, client: client}
+	s := &store{keyspace: keyspace{o.prefix}, client: client, idle: make(chan keepAlive, mostIdle)}
+	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
 	s.several.Store(len(client.Endpoints()) > 1)
-	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{Store: s, Losses: !o.quiet, OneLossWatch: true})}
+	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
+		Store: s, MissingMost: missingMost, LookFor: missingMost, NearHead: nearHead,
+	})}
 }
 
 func checkPrefix(prefix string) (string, error) {
@@ -128,6 +125,7 @@ func (d *Driver) String() string { return d.store.String() }
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	err := d.Engine.Close()
+	d.store.end()
 	if client := d.owned.Swap(nil); client != nil {
 		err = errors.Join(err, client.Close())
 	}
@@ -181,26 +179,32 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 	return slices.Compact(names), nil
 }
 
-// Break implements driver.Breaker.
+// Break implements driver.Breaker. It notifies the ticket's driver by a key of the ticket's
+// session: see store.Losses.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		queue := d.store.queue(name)
-		resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-			clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
-		if err != nil {
-			return err
-		}
-		for _, e := range entriesOf(nil, queue, resp.Kvs) {
-			if e.Number != token {
-				continue
+		for { // again if it has gone, or was moved to another session, meanwhile
+			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+				clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
+			if err != nil {
+				return err
 			}
-			err := d.store.Delete(ctx, &kvqueue.Ticket{Name: name, Entry: e})
-			if err == nil {
-				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: e.Key, Before: e.Number + 1})
+			i := slices.IndexFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return isTicket(string(kv.Key[len(queue):])) })
+			if i < 0 {
+				return driver.ErrLost
 			}
-			return err
+			key, lease := string(resp.Kvs[i].Key), clientv3.LeaseID(resp.Kvs[i].Lease)
+			cmps := []clientv3.Cmp{createdAt(key, token), onLease(key, lease)}
+			done, err := d.store.commit(ctx, cmps, clientv3.OpDelete(key), clientv3.OpDelete(d.store.notice(sessionOf(lease))))
+			if err != nil {
+				return err
+			}
+			if done.Succeeded {
+				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: key, Before: token + 1})
+				return nil
+			}
 		}
-		return driver.ErrLost
 	})
 }
 
@@ -210,7 +214,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	right := "read"
 	err := kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		key := d.store.ping()
-		if _, err := d.store.client.Get(d.store.asking(ctx), key); err != nil {
+		if _, err := d.store.client.Get(d.store.refuseIfLeaderless(ctx), key); err != nil {
 			return err
 		}
 		right = "write"
@@ -265,5 +269,5 @@ func (d *Driver) Guard(k Held) clientv3.Cmp {
 	if !ok {
 		key = d.store.queue(k.Name()) // never exists: it names no ticket
 	}
-	return is(key, max(k.Token(), 1))
+	return createdAt(key, max(k.Token(), 1))
 }

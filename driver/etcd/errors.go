@@ -33,11 +33,11 @@ var (
 	errNoAnswer = status.Error(codes.Unavailable, "etcd: the member has not answered")
 )
 
-// asking returns the context of a request that the caller of an acquisition or a release
-// waits for. If the client knows several members, a member without a leader must refuse
-// the request, since another one may have a leader. A client that knows only one member
-// waits for the election.
-func (s *store) asking(ctx context.Context) context.Context {
+// refuseIfLeaderless returns the context of a request that the caller of an acquisition or
+// a release waits for. If the client knows several members, a member without a leader must
+// refuse the request, since another one may have a leader. A client that knows only one
+// member waits for the election.
+func (s *store) refuseIfLeaderless(ctx context.Context) context.Context {
 	if s.several.Load() {
 		return clientv3.WithRequireLeader(ctx)
 	}
@@ -63,7 +63,7 @@ func (s *store) insist(ctx context.Context, ask func(context.Context) error) err
 			err = errNoAnswer
 		}
 		cancel()
-		if err == nil || !mayPass(err) || time.Now().After(until) {
+		if err == nil || !isTransient(err) || time.Now().After(until) {
 			return rpctypes.Error(err)
 		}
 		bound *= 2 // it may be slow
@@ -116,7 +116,7 @@ func (s *store) Explain(err error) error {
 // leader or no quorum, is overloaded, full or damaged. A failed TLS handshake does not
 // count: it concerns only this client.
 func isUnavailable(err error) bool {
-	if mayPass(err) || codeOf(err) == codes.DataLoss {
+	if isTransient(err) || codeOf(err) == codes.DataLoss {
 		return true
 	}
 	for _, sentinel := range []error{
@@ -134,9 +134,9 @@ func isUnavailable(err error) bool {
 // lease.ErrNotPrimary, for which the server has no code. Another member may know better.
 const notPrimary = "not a primary lessor"
 
-// mayPass reports whether an error says that the server is not there yet, or has no
+// isTransient reports whether an error says that the server is not there yet, or has no
 // leader. An error of TLS does not count, since it does not pass by itself.
-func mayPass(err error) bool {
+func isTransient(err error) bool {
 	if codeOf(err) == codes.Unknown && strings.Contains(err.Error(), notPrimary) {
 		return true
 	}

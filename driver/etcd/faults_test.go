@@ -3,7 +3,6 @@ package etcd_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -54,45 +53,6 @@ func streams(f func(method string, s grpc.ClientStream) grpc.ClientStream) grpc.
 		}
 		return s, err
 	})
-}
-
-// A member that was deposed and has not noticed may answer with an old list of the
-// keys of a lease, without the newest ones. Only a linearizable read shows that a
-// ticket is gone.
-func TestRenewalDoesNotTrustADeposedLeader(t *testing.T) {
-	t.Parallel()
-	srv := testbed.SharedEtcd(t)
-	const n = 150
-	var stale atomic.Int64
-	client := dialed(t, []string{srv.Addr()}, unary(func(_ context.Context, method string, _, reply any, next func() error) error {
-		err := next()
-		if r, ok := reply.(*etcdserverpb.LeaseTimeToLiveResponse); ok && err == nil && len(r.Keys) >= n-1 {
-			stale.Add(1)
-			r.Keys = r.Keys[:n/2]
-		}
-		return err
-	}))
-	d := newDriver(t, client, etcd.WithPrefix(randomPrefix()))
-	rs := make([]driver.Renewal, n)
-	each(n, func(i int) {
-		r := request(fmt.Sprint("n-", i), fmt.Sprint("id-", i), 30*time.Second)
-		g, err := d.Acquire(t.Context(), r)
-		if err != nil {
-			t.Error(err)
-		}
-		rs[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: r.TTL}
-	})
-	if err := d.Break(t.Context(), rs[7].Name, rs[7].Token); err != nil {
-		t.Fatal(err)
-	}
-	for i, err := range d.RenewAll(t.Context(), rs) {
-		if lost := errors.Is(err, driver.ErrLost); lost != (i == 7) || err != nil && !lost {
-			t.Errorf("renewal %d: %v", i, err)
-		}
-	}
-	if stale.Load() == 0 {
-		t.Fatal("no list of keys was asked for: the test tests nothing")
-	}
 }
 
 // If the member on which a waiter opens its watch hangs, the waiter opens it on

@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -13,46 +14,63 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// All locks of one TTL share a lease, and two requests renew many of them.
+// All locks of one TTL share a lease. Two requests renew many of them: while the lease is
+// watched for losses, one that looks for some.
 func TestRenewalsAreBatched(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	var c requests
-	prefix := etcd.WithPrefix(randomPrefix())
-	other := newDriver(t, newClient(t, srv.Addr()), prefix)
-	d := newDriver(t, c.client(t, srv.Addr()), prefix, etcd.WithoutLossWatch())
-	for _, n := range []int{10, 1000} {
-		rs := make([]driver.Renewal, n)
-		each(n, func(i int) {
-			r := request(fmt.Sprint("name-", i), fmt.Sprint("id-", n, "-", i), 30*time.Second)
-			g, err := d.Acquire(t.Context(), r)
-			if err != nil {
-				t.Error(err)
-			}
-			rs[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: r.TTL}
-		})
+	prefix := randomPrefix()
+	other := newDriver(t, newClient(t, srv.Addr()), etcd.WithPrefix(prefix))
+	for n, want := range map[int]int64{10: 2, 1000: 1 + 10} {
+		d := newDriver(t, c.client(t, srv.Addr()), etcd.WithPrefix(prefix)) // not watched: nobody wants to be notified
+		rs := takeMany(t, d, n)
 		gone := rs[n/2].Hold
 		if err := other.Break(t.Context(), gone.Name, gone.Token); err != nil {
 			t.Fatal(err)
 		}
-		before := c.unary.Load() + c.streams.Load()
+		before := c.unary.Load()
 		for i, err := range d.RenewAll(t.Context(), rs) {
 			if want := i == n/2; errors.Is(err, driver.ErrLost) != want || !want && err != nil {
 				t.Errorf("renewal %d of %d: %v", i, n, err)
 			}
 		}
-		want := int64(2)
-		if n > 100 { // a ticket that the list of a lease lacks is read again
-			want = 3
-		}
-		if took := c.unary.Load() + c.streams.Load() - before; took != want {
+		if took := 1 + c.unary.Load() - before; took != want { // the keep-alive's stream is open, or is not
 			t.Errorf("%d renewals took %d requests, want %d", n, took, want)
 		}
-		each(n, func(i int) {
-			if i != n/2 {
-				release(t, d, rs[i].Hold)
-			}
-		})
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
 	}
+	d := newDriver(t, c.client(t, srv.Addr()), etcd.WithPrefix(prefix))
+	d.NotifyLoss(func(h driver.Hold, err error) { t.Errorf("%q is lost: %v", h.Name, err) })
+	rs := takeMany(t, d, 1000)
+	for before := int64(-1); before != c.unary.Load(); time.Sleep(2 * time.Second) { // the watch begins, and looks for all
+		before = c.unary.Load()
+	}
+	before := c.unary.Load()
+	for _, err := range d.RenewAll(t.Context(), rs) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if took := 1 + c.unary.Load() - before; took != 2 {
+		t.Errorf("1000 renewals of a watched lease took %d requests, want 2", took)
+	}
+}
+
+// takeMany acquires n names.
+func takeMany(t *testing.T, d driver.Driver, n int) []driver.Renewal {
+	t.Helper()
+	rs := make([]driver.Renewal, n)
+	each(n, func(i int) {
+		r := request(fmt.Sprint("name-", n, "-", i), fmt.Sprint("id-", rand.Uint64()), time.Minute)
+		g, err := d.Acquire(t.Context(), r)
+		if err != nil {
+			t.Error(err)
+		}
+		rs[i] = driver.Renewal{Hold: r.Hold(g.Token), TTL: r.TTL}
+	})
+	return rs
 }
 
 // When the shared lease is gone, all its holders and waiters are notified at once.

@@ -1,15 +1,21 @@
 package etcd_test
 
 import (
+	"context"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
 	"github.com/lockerproject/locker/internal/testbed/rights"
 )
@@ -97,11 +103,45 @@ func TestAuthentication(t *testing.T) {
 	}
 }
 
+// With a password there is one login for many keep-alives, which use one stream.
+func TestOneLoginForKeepAlives(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--bcrypt-cost", "4"))
+	withUsers(t, srv)
+	var logins atomic.Int64
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{srv.Addr()}, Username: "worker", Password: workersPassword,
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+				if strings.HasSuffix(method, "/Authenticate") {
+					logins.Add(1)
+				}
+				return call(ctx, method, req, reply, cc, opts...)
+			})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	d := newDriver(t, client)
+	h := acquire(t, d, request("held", "id", time.Minute))
+	before := logins.Load()
+	for range 20 {
+		if err := d.Renew(t.Context(), h, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := logins.Load() - before; n > 1 {
+		t.Errorf("%d logins for 20 keep-alives, want 1", n)
+	}
+	release(t, d, h)
+}
+
 // A login ends after a while without use, and with the server that gave it. Then the
 // driver logs in again by itself.
 func TestLoginRunsOut(t *testing.T) {
 	t.Parallel()
-	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1"))
+	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1", "--bcrypt-cost", "4"))
 	withUsers(t, srv)
 	a, b := openClient(t, workerURL(srv)), openClient(t, workerURL(srv))
 	fixed := func() { // its lock begins with a keep-alive
@@ -128,4 +168,36 @@ func TestLoginRunsOut(t *testing.T) {
 	if err := k.Release(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// A stream of watches whose login has run out opens no more watches: the next is opened on
+// another one.
+func TestWatchAfterLoginRunsOut(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Etcd(t, testbed.Faults(), testbed.Args("--auth-token-ttl", "1", "--bcrypt-cost", "4"))
+	withUsers(t, srv)
+	worker := func() *clientv3.Client {
+		c, err := clientv3.New(clientv3.Config{
+			Endpoints: []string{srv.Addr()}, Username: "worker", Password: workersPassword, Logger: zap.NewNop(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	admin := worker()
+	d := newDriver(t, worker())
+	lost := make(chan driver.Hold, 3)
+	d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	first := acquire(t, d, request("first", "id-1", time.Minute))
+	awaitNotices(t, admin, "locker", 1)
+	time.Sleep(3 * time.Second)                                       // the server checks for idle logins once a second
+	second := acquire(t, d, request("second", "id-2", 2*time.Minute)) // on a lease of its own
+	awaitNotices(t, admin, "locker", 2)
+	if err := newDriver(t, admin).Break(t.Context(), second.Name, second.Token); err != nil {
+		t.Fatal(err)
+	}
+	awaitLoss(t, lost, second)
+	release(t, d, first)
 }

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,9 +22,13 @@ type store struct {
 	client   *clientv3.Client
 	protocol *protocol.Check
 
-	several    atomic.Bool  // the client knows more than one member
-	shortest   atomic.Int64 // the shortest lease the server is known to give, in seconds
-	streams    atomic.Int64 // counts up when watches need another stream
+	several  atomic.Bool  // the client knows more than one member
+	shortest atomic.Int64 // the shortest lease the server is known to give, in seconds
+	streams  atomic.Int64 // the number of the stream for new watches
+
+	idle       chan keepAlive  // streams that no request uses
+	life       context.Context // of these streams
+	end        context.CancelFunc
 	reconnects atomic.Int64 // when connections were last made anew at once
 }
 
@@ -37,7 +40,7 @@ const longQueue = 512
 // With at most this many tickets ahead, a process watches the whole queue, and reads
 // nothing when one of them leaves. Further back it watches only the next ticket ahead, so
 // that a release does not notify all processes, however many wait.
-const nearFront = 16
+const nearHead = 16
 
 // Agree implements kvqueue.Store.
 func (s *store) Agree(ctx context.Context, write bool) error {
@@ -66,7 +69,7 @@ func (s *store) readVersion(ctx context.Context, write bool) (string, error) {
 		case !write:
 			return "", nil
 		}
-		if _, err := s.client.Txn(ctx).If(is(key, 0)).Then(clientv3.OpPut(key, s.protocol.Own())).Commit(); err != nil {
+		if _, err := s.client.Txn(ctx).If(createdAt(key, absent)).Then(clientv3.OpPut(key, s.protocol.Own())).Commit(); err != nil {
 			return "", err
 		}
 	}
@@ -88,34 +91,10 @@ func (s *store) Open(ctx context.Context, class time.Duration) (kvqueue.Session,
 	if err != nil {
 		return kvqueue.Session{}, err
 	}
-	if resp.TTL > asked || resp.TTL < s.shortest.Load() {
+	if resp.TTL > asked || resp.TTL < s.shortest.Load() { // the server's minimum shows itself
 		s.shortest.Store(resp.TTL)
 	}
 	return kvqueue.Session{ID: sessionOf(clientv3.LeaseID(resp.ID)), TTL: time.Duration(resp.TTL) * time.Second}, nil
-}
-
-// KeepAlive implements kvqueue.Store. It opens a stream for each request, because the
-// client's own stream never says why a request is not answered.
-func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
-	s.several.Store(len(s.client.Endpoints()) > 1) // it may change
-	var resp *etcdserverpb.LeaseKeepAliveResponse
-	err := s.insist(ctx, func(ctx context.Context) error {
-		stream, err := etcdserverpb.NewLeaseClient(s.client.ActiveConnection()).LeaseKeepAlive(ctx)
-		if err == nil {
-			err = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(leaseOf(session))})
-		}
-		if err == nil {
-			resp, err = stream.Recv()
-		}
-		return err
-	})
-	if err == nil && resp.TTL <= 0 {
-		err = rpctypes.ErrLeaseNotFound
-	}
-	if err != nil {
-		return 0, outcome(err)
-	}
-	return time.Duration(resp.TTL) * time.Second, nil
 }
 
 // End implements kvqueue.Store.
@@ -141,7 +120,7 @@ func (s *store) Key(name, session string, slot int, shared bool) string {
 // its create revision. So it is put on condition that the key is not there.
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	queue := s.queue(p.Name)
-	cmps := []clientv3.Cmp{is(p.Key, 0), is(s.tombstone(&p.Ticket), 0)}
+	cmps := []clientv3.Cmp{createdAt(p.Key, absent), createdAt(s.tombstone(&p.Ticket), absent)}
 	if since, ok := p.If.(int64); ok {
 		cmps = append(cmps, free(queue, p.Request, since)...)
 	}
@@ -156,7 +135,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 		ops = append(ops, keysBelow(queue, longQueue))
 	}
 	put := clientv3.OpPut(p.Key, encodeRecord(p.Request, time.Now()), clientv3.WithLease(leaseOf(p.Session)))
-	resp, err := s.client.Txn(s.asking(ctx)).If(cmps...).Then(append(ops, put)...).
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(cmps...).Then(append(ops, put)...).
 		Else(clientv3.OpGet(p.Key, clientv3.WithCountOnly())).Commit()
 	switch {
 	case err != nil:
@@ -216,7 +195,7 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 	if r.Shared {
 		ops = []clientv3.Op{keysBelow(queue+exclusiveClass, 1), keysBelow(queue+sharedClass, 1)}
 	}
-	resp, err := s.client.Txn(s.asking(ctx)).Then(ops...).Commit()
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).Then(ops...).Commit()
 	switch {
 	case err != nil:
 		return nil, err
@@ -228,7 +207,7 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 
 // Delete implements kvqueue.Store.
 func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
-	resp, err := s.client.Txn(s.asking(ctx)).If(is(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key)).Commit()
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(createdAt(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key)).Commit()
 	if err == nil && !resp.Succeeded {
 		return driver.ErrLost
 	}
@@ -239,11 +218,11 @@ func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
 // which the ticket cannot be put. A server that is full takes no tombstone, but deletes
 // the ticket. A late put is not prevented then, so that is still an error.
 func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
-	resp, err := s.client.Txn(s.asking(ctx)).Then(
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).Then(
 		clientv3.OpPut(s.tombstone(t), "", clientv3.WithLease(leaseOf(t.Session))), clientv3.OpDelete(t.Key),
 	).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		_, deleted := s.client.Delete(s.asking(ctx), t.Key)
+		_, deleted := s.client.Delete(s.refuseIfLeaderless(ctx), t.Key)
 		return errors.Join(err, deleted)
 	}
 	if err != nil {
@@ -258,9 +237,8 @@ func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
 // Move implements kvqueue.Store. A request that arrives late must not undo a later
 // move.
 func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
-	from := clientv3.Compare(clientv3.LeaseValue(t.Key), "=", leaseOf(t.Session))
 	put := clientv3.OpPut(t.Key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(leaseOf(to)))
-	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(is(t.Key, t.Number), from).
+	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(createdAt(t.Key, t.Number), onLease(t.Key, leaseOf(t.Session))).
 		Then(put).Else(clientv3.OpGet(t.Key, clientv3.WithKeysOnly())).Commit()
 	if err != nil || resp.Succeeded {
 		return outcome(err)
@@ -283,45 +261,24 @@ func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error)
 	return kvqueue.Snapshot{Complete: uint64(resp.Header.Revision), Entries: entriesOf(entries, queue, resp.Kvs)}, nil
 }
 
-// manyTickets is the number above which it is cheaper to ask for all keys of a lease
-// than for some of them. A transaction has at most 128 parts.
-const manyTickets = 100
+// missingMost is how many tickets a transaction looks for. It has at most 128 parts, unless
+// the server is configured otherwise.
+const missingMost = 100
 
-// Missing implements kvqueue.Store. The list of a lease's keys may come from a member
-// that was deposed and has not noticed. So the keys that it lacks are read again, by a
-// linearizable read.
-func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) ([]int, error) {
-	asked := make([]int, 0, len(ts))
-	there := make(map[string]bool)
-	if len(ts) > manyTickets {
-		resp, err := s.client.TimeToLive(clientv3.WithRequireLeader(ctx), leaseOf(session), clientv3.WithAttachedKeys())
-		if err != nil {
-			return nil, err
-		}
-		for _, key := range resp.Keys {
-			there[string(key)] = true // the ticket's: a key is used again only after its ticket's end
-		}
+// Missing implements kvqueue.Store.
+func (s *store) Missing(ctx context.Context, _ string, ts []kvqueue.Ticket) (missing []int, err error) {
+	ops := make([]clientv3.Op, len(ts))
+	for i, t := range ts {
+		ops[i] = clientv3.OpGet(t.Key, clientv3.WithKeysOnly())
+	}
+	resp, err := s.commit(ctx, nil, ops...)
+	if err != nil {
+		return nil, err
 	}
 	for i, t := range ts {
-		if !there[t.Key] {
-			asked = append(asked, i)
-		}
-	}
-	var missing []int
-	for some := range slices.Chunk(asked, manyTickets) {
-		ops := make([]clientv3.Op, len(some))
-		for n, i := range some {
-			ops[n] = clientv3.OpGet(ts[i].Key, clientv3.WithKeysOnly())
-		}
-		resp, err := s.commit(ctx, nil, ops...)
-		if err != nil {
-			return nil, err
-		}
-		for n, i := range some {
-			kvs := resp.Responses[n].GetResponseRange().Kvs
-			if len(kvs) == 0 || uint64(kvs[0].CreateRevision) != ts[i].Number {
-				missing = append(missing, i)
-			}
+		kvs := resp.Responses[i].GetResponseRange().Kvs
+		if len(kvs) == 0 || uint64(kvs[0].CreateRevision) != t.Number {
+			missing = append(missing, i)
 		}
 	}
 	return missing, nil
@@ -341,13 +298,17 @@ func (s *store) Tickets(ctx context.Context, name string) ([]kvqueue.Record, err
 			recs = append(recs, decodeTicket(queue, name, kv))
 		}
 	}
-	return recs, nil
+	return recs, s.remaining(ctx, recs)
 }
 
-// Remaining implements kvqueue.Store, in whole seconds, rounded down.
-func (s *store) Remaining(ctx context.Context, rs []*kvqueue.Record) error {
-	left := make(map[string]time.Duration)
-	for _, r := range rs {
+// remaining sets what is left of the leases of holders, in whole seconds, rounded down.
+func (s *store) remaining(ctx context.Context, recs []kvqueue.Record) error {
+	left := make(map[string]time.Duration) // by session
+	for i, granted := range driver.Granted(kvqueue.Shown(recs)) {
+		if !granted {
+			continue
+		}
+		r := &recs[i]
 		if _, known := left[r.Session]; !known {
 			resp, err := s.client.TimeToLive(clientv3.WithRequireLeader(ctx), leaseOf(r.Session))
 			if err != nil {

@@ -43,7 +43,7 @@ func onStore(t *testing.T, stays bool) (*store, kvqueue.Ticket) {
 }
 
 // A watch reports what has happened between the last reading of the queue and the
-// beginning of the watch.
+// beginning of the watch: of the queue, or of the ticket that it is aimed at.
 func TestWatchTellsThePast(t *testing.T) {
 	t.Parallel()
 	s, ticket := onStore(t, false)
@@ -55,8 +55,15 @@ func TestWatchTellsThePast(t *testing.T) {
 			cancel()
 		})
 		cancel()
-		if len(notified) != 1 || notified[0].Queue == nil || len(notified[0].Queue.Entries) > 0 || notified[0].Queue.Complete <= ticket.Number {
-			t.Errorf("aimed at %q: got %+v, want the empty queue", aim.Key, notified)
+		if len(notified) != 1 {
+			t.Fatalf("aimed at %q: got %+v", aim.Key, notified)
+		}
+		gone, q := notified[0].Gone, notified[0].Queue
+		if aim.Key != "" && !slices.Equal(gone, []kvqueue.Gone{{Key: aim.Key, Before: aim.Number + 1}}) {
+			t.Errorf("aimed at %q: got %+v, want its end", aim.Key, notified)
+		}
+		if aim.Key == "" && (q == nil || len(q.Entries) > 0 || q.Complete <= ticket.Number) {
+			t.Errorf("got %+v, want the empty queue", notified)
 		}
 	}
 }

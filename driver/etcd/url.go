@@ -48,9 +48,6 @@ const leastKeepalive = 10 * time.Second
 // the parameters.
 func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, error) {
 	all := []Option{WithPrefix(u.Param("prefix", DefaultPrefix))}
-	if !u.Bool("loss_watch", true) {
-		all = append(all, WithoutLossWatch())
-	}
 	config, err := clientConfig(u)
 	if err != nil {
 		return nil, err

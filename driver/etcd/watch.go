@@ -2,31 +2,30 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 )
 
-// Aim implements kvqueue.Store.
-func (s *store) Aim(blockers []kvqueue.Entry, some bool) kvqueue.Entry {
-	if some || len(blockers) <= nearFront {
-		return kvqueue.Entry{}
-	}
-	return blockers[len(blockers)-1]
-}
-
 // Watch implements kvqueue.Store. It watches from now on, because the server serves a
 // watch from a past revision in a loop that runs every 100 ms. It reads changes from
-// before the watch.
+// before the watch: of the queue or, far from its head, of the one ticket that is watched.
 func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvqueue.Event)) error {
 	opened := func(ctx context.Context, revision int64) error {
 		if uint64(revision) <= w.Complete {
 			return nil
+		}
+		if w.Aim.Key != "" {
+			missing, err := s.Missing(ctx, "", []kvqueue.Ticket{{Entry: w.Aim}})
+			if len(missing) > 0 {
+				report(kvqueue.Event{Gone: []kvqueue.Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1}}})
+			}
+			return err
 		}
 		read, err := s.Read(ctx, w.Name)
 		if err == nil {
@@ -34,12 +33,13 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 		}
 		return err
 	}
-	deleted := func(events []*clientv3.Event) {
+	deleted := func(_ context.Context, events []*clientv3.Event) error {
 		gone := make([]kvqueue.Gone, len(events))
 		for i, e := range events {
-			gone[i] = goneOf(e.Kv)
+			gone[i] = kvqueue.Gone{Key: string(e.Kv.Key), Before: uint64(e.Kv.ModRevision)}
 		}
 		report(kvqueue.Event{Gone: gone})
+		return nil
 	}
 	if w.Aim.Key == "" {
 		return s.follow(ctx, s.queue(w.Name), opened, deleted, clientv3.WithPrefix())
@@ -47,33 +47,41 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 	return s.follow(ctx, w.Aim.Key, opened, deleted)
 }
 
-// Losses implements kvqueue.Store with one watch of the deletions of all tickets.
-func (s *store) Losses(ctx context.Context, _ string, report func(...kvqueue.Loss)) error {
-	opened := func(context.Context, int64) error {
-		report(kvqueue.Loss{Check: true})
-		return nil
+// Losses implements kvqueue.Store. Each session has a key, which ends with the session. Who
+// breaks a ticket of the session deletes the key; then it is put again, for the next break.
+func (s *store) Losses(ctx context.Context, session string, report func()) error {
+	key := s.notice(session)
+	put := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, answerBound)
+		defer cancel()
+		_, err := s.commit(ctx, []clientv3.Cmp{createdAt(key, absent)}, clientv3.OpPut(key, "", clientv3.WithLease(leaseOf(session))))
+		return outcome(err)
 	}
-	return s.follow(ctx, s.prefix+"/", opened, func(events []*clientv3.Event) {
-		losses := make([]kvqueue.Loss, 0, len(events))
-		for _, e := range events {
-			if name, ok := s.nameOf(string(e.Kv.Key)); ok {
-				losses = append(losses, kvqueue.Loss{Name: name, Gone: goneOf(e.Kv)})
-			}
+	opened := func(ctx context.Context, _ int64) error {
+		err := put(ctx)
+		if err == nil {
+			report()
 		}
-		report(losses...)
-	}, clientv3.WithPrefix())
+		return err
+	}
+	deleted := func(ctx context.Context, _ []*clientv3.Event) error {
+		err := put(ctx)
+		if !errors.Is(err, kvqueue.ErrSessionOver) { // a server that is full deletes, and puts nothing
+			report()
+		}
+		return err
+	}
+	return s.follow(ctx, key, opened, deleted)
 }
 
-func goneOf(deleted *mvccpb.KeyValue) kvqueue.Gone {
-	return kvqueue.Gone{Key: string(deleted.Key), Before: uint64(deleted.ModRevision)}
-}
-
-// follow watches for deletions until ctx ends. If a member does not open the watch in
-// time, follow returns an error, and the next watch is likely to be on another member.
+// follow watches for deletions until ctx ends. If a member does not open the watch in time,
+// or ends it, follow returns an error, and the next watch is on another stream, likely to
+// another member. A stream whose login has run out opens no watch any more.
 func (s *store) follow(ctx context.Context, key string, opened func(context.Context, int64) error,
-	deleted func([]*clientv3.Event), opts ...clientv3.OpOption,
+	deleted func(context.Context, []*clientv3.Event) error, opts ...clientv3.OpOption,
 ) error {
-	watched, cancel := context.WithCancel(s.onStream(ctx))
+	stream := s.streams.Load()
+	watched, cancel := context.WithCancel(onStream(ctx, stream))
 	defer cancel()
 	late := time.AfterFunc(answerBound, cancel)
 	defer late.Stop()
@@ -88,15 +96,18 @@ func (s *store) follow(ctx context.Context, key string, opened func(context.Cont
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case resp.Err() != nil:
+			s.streams.CompareAndSwap(stream, stream+1) // unless another watch has done so
 			return resp.Err()
 		case resp.Created && late.Stop():
 			if err := opened(ctx, resp.Header.Revision); err != nil {
 				return err
 			}
 		case len(resp.Events) > 0:
-			deleted(resp.Events)
+			if err := deleted(ctx, resp.Events); err != nil {
+				return err
+			}
 		case resp.Header.Revision == 0 || watched.Err() != nil:
-			s.streams.Add(1)
+			s.streams.CompareAndSwap(stream, stream+1)
 			return errNoAnswer
 		}
 	}
@@ -105,7 +116,7 @@ func (s *store) follow(ctx context.Context, key string, opened func(context.Cont
 // onStream returns the context of a watch. The client carries all watches whose contexts
 // have the same metadata on one stream to one member. With another number it opens
 // another stream, most likely to another member.
-func (s *store) onStream(ctx context.Context) context.Context {
-	ctx = metadata.AppendToOutgoingContext(ctx, "locker-stream", strconv.FormatInt(s.streams.Load(), 10))
+func onStream(ctx context.Context, number int64) context.Context {
+	ctx = metadata.AppendToOutgoingContext(ctx, "locker-stream", strconv.FormatInt(number, 10))
 	return clientv3.WithRequireLeader(ctx)
 }

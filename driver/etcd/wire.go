@@ -41,6 +41,7 @@ const version = "1"
 //
 //	<prefix>/#protocol                  the version, which stays
 //	<prefix>/#tombstone/<session>-<ID>  a ticket that was withdrawn; ends with the session
+//	<prefix>/#notice/<session>          deleted when a ticket of the session is broken
 //	<prefix>/#ping                      never there
 const (
 	exclusiveClass = "x"
@@ -114,8 +115,9 @@ func (k keyspace) ticket(name, session string, slot int, shared bool) string {
 	return k.queue(name) + class + session + "-" + strconv.Itoa(slot)
 }
 
-func (k keyspace) protocol() string { return k.prefix + "/#protocol" }
-func (k keyspace) ping() string     { return k.prefix + "/#ping" }
+func (k keyspace) protocol() string             { return k.prefix + "/#protocol" }
+func (k keyspace) ping() string                 { return k.prefix + "/#ping" }
+func (k keyspace) notice(session string) string { return k.prefix + "/#notice/" + session }
 func (k keyspace) tombstone(t *kvqueue.Ticket) string {
 	return k.prefix + "/#tombstone/" + t.Session + "-" + t.ID
 }
@@ -153,10 +155,18 @@ func keysBelow(prefix string, limit int64) clientv3.Op {
 	return clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(limit))
 }
 
-// is is the condition that a key was created at a revision, so that it is that ticket's;
-// with 0, that the key does not exist.
-func is(key string, number uint64) clientv3.Cmp {
+// absent is the create revision of a key that does not exist.
+const absent = 0
+
+// createdAt is the condition that a key was created at a revision, so that it is that
+// ticket's, or is absent.
+func createdAt(key string, number uint64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(key), "=", int64(number))
+}
+
+// onLease is the condition that a key is on a lease.
+func onLease(key string, lease clientv3.LeaseID) clientv3.Cmp {
+	return clientv3.Compare(clientv3.LeaseValue(key), "=", lease)
 }
 
 // noneSince is the condition that no key with the prefix is newer than a revision; with

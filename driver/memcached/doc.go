@@ -48,18 +48,17 @@
 // Acquire and Release of a free lock take one request each, which writes the item and reads it back. One more is needed
 // if this process has not used the name in the last 30 s, or another one has used it since. A hand-off to another
 // process takes five or six. A process that waits sends 10 to 20 small requests a second and a heartbeat each second,
-// however many locks it waits for. A process that holds locks sends one heartbeat for all of them in each round of
-// renewals, reads their items, a hundred with one request, and writes each item once a minute so that the server does
-// not forget it.
+// however many locks it waits for, and more if they are held for less than a second. A process that holds locks sends one
+// heartbeat for all of them in each round of renewals, reads their items, a hundred with one request, and writes each
+// item once a minute so that the server does not forget it.
 //
 // A process that is refused, without having seen the holder before, reads the holder's heartbeat and the server's clock
 // (stats), and writes what it has seen unless the item says it: three requests more. Until the holder's next sign of life
 // the next such processes write nothing. A wait that ends without a grant costs the same, in the background.
 //
 // Each second, a process that waits also reads the heartbeats of the holder and of the eight waiters ahead of it, and
-// the whole queue, so long queues of many processes are expensive. On two busy processors a hand-off took 2 to 10 ms
-// with 16 processes. With 256 processes it took 17 ms in the one run that was measured, and they took two to six
-// seconds to queue when they came at once.
+// the whole queue, so long queues of many processes are expensive. On two busy processors a hand-off took 2 ms with 16
+// processes, and with 256 processes 17 ms, which took two to six seconds to queue when they came at once.
 //
 // # Several servers
 //

@@ -11,26 +11,32 @@ $locker$;
 --
 -- An update that has waited for a row which was only locked does not check again whether the lease goes on. A
 -- lease that ended meanwhile must not be revived: then all of this is undone and tried again.
+--
+-- Each lease has a statement of its own. A join of all with the table would depend on statistics, which say that there
+-- are no tickets if there were none when they were last gathered: then each lease is compared with each ticket.
 CREATE OR REPLACE FUNCTION {renew}(p_names bytea[], p_slots bigint[], p_tokens bigint[], p_ids text[], p_ttls bigint[])
 RETURNS SETOF bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $locker$
 DECLARE
-	t record;
+	r    record;
+	late boolean;
 BEGIN
-	FOR t IN
+	FOR r IN
+		SELECT * FROM unnest(p_names, p_slots, p_tokens, p_ids, p_ttls) WITH ORDINALITY AS r(name, slot, token, id, ttl, i)
+	LOOP
 		UPDATE {tickets} k SET provisional = false,
 			expires_at = greatest(k.expires_at, clock_timestamp() + r.ttl * interval '1 microsecond')
-		FROM unnest(p_names, p_slots, p_tokens, p_ids, p_ttls) WITH ORDINALITY AS r(name, slot, token, id, ttl, i)
-			JOIN {tickets} was ON was.name = r.name AND was.slot = r.slot
-		WHERE k.name = r.name AND k.slot = r.slot AND k.token = r.token AND k.id = r.id
+		FROM {tickets} was
+		WHERE was.name = r.name AND was.slot = r.slot
+			AND k.name = r.name AND k.slot = r.slot AND k.token = r.token AND k.id = r.id
 			AND k.held AND k.expires_at > clock_timestamp()
-		RETURNING r.i, was.expires_at <= clock_timestamp() AS late
-	LOOP
-		IF t.late THEN
+		RETURNING was.expires_at <= clock_timestamp() INTO late;
+		CONTINUE WHEN NOT FOUND;
+		IF late THEN
 			RAISE EXCEPTION 'a lease ended meanwhile' USING ERRCODE = 'LK002';
 		END IF;
-		RETURN NEXT t.i;
+		RETURN NEXT r.i;
 	END LOOP;
 END $locker$;
 

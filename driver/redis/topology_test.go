@@ -369,6 +369,55 @@ func TestReplicaSaysNothing(t *testing.T) {
 	}
 }
 
+// TestReplicaNotifiesNobody: a former primary that a failover has made a replica publishes for those who have
+// listened to it, and refuses to write. So it notifies nobody of what it has not done.
+func TestReplicaNotifiesNobody(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t)
+	opened, err := open(t.Context(), srv.URL(), "notifies")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	d := opened.(interface {
+		driver.Driver
+		driver.Breaker
+		driver.LossNotifier
+	})
+	lost, granted, queued := make(chan driver.Hold, 1), make(chan error, 1), make(chan struct{})
+	d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	held := driver.Request{Name: newName(), ID: "held-1", TTL: time.Minute, Wait: true}
+	g, err := d.Acquire(t.Context(), held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := held
+	waits.ID, waits.Renewed, waits.Joined = "waits-1", true, func() { close(queued) }
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		_, err := d.Acquire(ctx, waits)
+		granted <- err
+	}()
+	<-queued
+	if err := dial(t, srv.Addr()).SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Break(t.Context(), held.Name, g.Token); err == nil {
+		t.Error("a replica has broken a ticket")
+	}
+	if err := d.Release(t.Context(), held.Hold(g.Token)); err == nil {
+		t.Error("a replica has released a ticket")
+	}
+	select {
+	case h := <-lost:
+		t.Errorf("the holder was notified of a loss that was refused: %+v", h)
+	case err := <-granted:
+		t.Errorf("the waiter was notified of a grant that was refused: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
 // TestClockSetBack: tokens go on growing when the server's clock is behind the
 // last one.
 func TestClockSetBack(t *testing.T) {

@@ -296,6 +296,44 @@ func TestForgottenIsToldWhenBack(t *testing.T) {
 	}
 }
 
+// TestReplicasNotifyNobody: nodes that have been made replicas publish for those who have listened to them, and refuse to
+// write. So they notify no holder of a break that they have not done.
+func TestReplicasNotifyNobody(t *testing.T) {
+	t.Parallel()
+	nodes := testbed.RedisN(t, 3)
+	c := client(t, nodes.URL())
+	k := take(t, c, "a", locker.WithTTL(time.Minute))
+	all := clients(t, nodes)
+	eventually(t, "held on all nodes, and listened to", func() bool {
+		listening := 0
+		for _, n := range all {
+			if channels, err := n.PubSubChannels(t.Context(), "*").Result(); err == nil && len(channels) > 0 {
+				listening++
+			}
+		}
+		return listening == len(all) && heldOn(t, all, "a") == len(all)
+	})
+	for _, n := range all {
+		if err := n.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Break(t.Context(), "a", k.Token()); err == nil {
+		t.Error("replicas have broken a ticket")
+	}
+	select {
+	case <-k.Done():
+		t.Errorf("the holder was notified of a loss that was refused: %v", k.Err())
+	case <-time.After(200 * time.Millisecond):
+	}
+	for _, n := range all {
+		if err := n.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release(t, k)
+}
+
 func TestNoRepairWithoutMajority(t *testing.T) {
 	t.Parallel()
 	nodes := testbed.RedisN(t, 5)

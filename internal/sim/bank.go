@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 	"github.com/lockerproject/locker/internal/retry"
@@ -19,6 +20,11 @@ type bank struct {
 	s       *server
 	memory  *memory.Driver
 	forgets bool // it does not keep which tickets were removed: the core has to look for late requests
+
+	least   time.Duration // of a lease: the core has to end a shorter one
+	claims  bool          // a grant counts from the request for its ticket, however old that is
+	timeout time.Duration // how long a client waits for an answer to one request; 0: as long as the core does
+	quiet   time.Duration // … and for a grant, before it asks again: longer than the server waits
 
 	mu      sync.Mutex
 	clients []*memory.Driver
@@ -34,7 +40,19 @@ type bankWait struct {
 }
 
 func newBank(s *server) *bank {
-	return &bank{s: s, memory: memory.New(), forgets: newStream(s.w.seed, s.name+" forgets").one(2), waits: make(map[string]*bankWait), removed: make(map[string]bool)}
+	rnd := newStream(s.w.seed, s.name+" forgets")
+	b := &bank{s: s, memory: memory.New(), forgets: rnd.one(2), timeout: bankTimeout, quiet: bankTimeout, waits: make(map[string]*bankWait), removed: make(map[string]bool)}
+	if rnd.one(4) {
+		b.least = rnd.between(time.Second, time.Minute)
+	}
+	if rnd.one(2) {
+		b.timeout = 0
+	}
+	b.claims = rnd.one(2)
+	if rnd.one(2) {
+		b.quiet = 25 * time.Second
+	}
+	return b
 }
 
 func (*bank) restart() bool { return false }
@@ -64,7 +82,7 @@ const bankLiveness = 2 * time.Second
 // bankLatest is how late an acquisition may arrive: within the time in which the core looks for it.
 const bankLatest = 15 * time.Second
 
-// bankTimeout is how long a client waits for an answer: longer than the server waits with one.
+// bankTimeout is how long most clients wait for an answer, and all where no caller of the core bounds it.
 const bankTimeout = 7 * time.Second
 
 // bankClient is the driver of one process.
@@ -86,6 +104,7 @@ func openBank(s *server, process string) (driver.Driver, *path, error) {
 		s.w.at(at, func() {
 			if !c.p.isDead() && c.ctx.Err() == nil && c.lost != nil {
 				c.lost(h, cause)
+				s.w.pushed(process, h)
 			}
 		})
 	})
@@ -98,8 +117,8 @@ func openBank(s *server, process string) (driver.Driver, *path, error) {
 func (*bankClient) String() string { return "bank" }
 
 // Bounds implements driver.Bounder.
-func (*bankClient) Bounds(ttl time.Duration) driver.Bounds {
-	return driver.Bounds{Crash: ttl + 100*time.Millisecond, Liveness: bankLiveness + 2*time.Second}
+func (c *bankClient) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{MinTTL: c.b.least, Crash: max(ttl, c.b.least) + 100*time.Millisecond, Liveness: bankLiveness + 2*time.Second}
 }
 
 // NotifyLoss implements driver.LossNotifier.
@@ -108,8 +127,37 @@ func (c *bankClient) NotifyLoss(f func(driver.Hold, error)) { c.lost = f }
 // Close implements driver.Driver.
 func (c *bankClient) Close() error { c.cancel(); return nil }
 
-// ask sends a request that is answered with an error or nil.
+// ask sends a request that is answered with an error or nil. Its caller has to bound it.
 func ask[T any](ctx context.Context, c *bankClient, what string, serve func(context.Context) (T, error)) (T, error) {
+	if bound := c.b.timeout; bound > 0 || len(c.p.w.servers) > 1 || rejoins(ctx) {
+		return askWithin(ctx, c, bankTimeout, what, serve)
+	}
+	begun := time.Now()
+	a, err := askWithin(ctx, c, patience, what, serve)
+	if took := time.Since(begun); took > locker.DefaultAnswerTimeout+100*time.Millisecond {
+		c.p.w.fail("%s: a request without a bound has taken %v: %s: %v", c.p.process, took, what, err)
+	}
+	return a, err
+}
+
+// rejoins reports whether a call takes another ticket after it has lost one: it is waiting, and nothing bounds that.
+func rejoins(ctx context.Context) bool {
+	c, _ := ctx.Value(callKey{}).(*call)
+	if c == nil {
+		return false
+	}
+	c.p.o.mu.Lock()
+	defer c.p.o.mu.Unlock()
+	for _, p := range c.parts {
+		if p.rejoined {
+			return true
+		}
+	}
+	return false
+}
+
+// askWithin sends a request, and waits for the answer for no longer than that.
+func askWithin[T any](ctx context.Context, c *bankClient, bound time.Duration, what string, serve func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
@@ -119,7 +167,7 @@ func ask[T any](ctx context.Context, c *bankClient, what string, serve func(cont
 		return none, driver.ErrClosed
 	}
 	asked := ctx
-	ctx, stop := context.WithTimeout(ctx, bankTimeout)
+	ctx, stop := context.WithTimeout(ctx, bound)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -158,10 +206,13 @@ func (c *bankClient) Acquire(ctx context.Context, r driver.Request) (driver.Gran
 	pause := retry.Backoff{First: 20 * time.Millisecond, Most: 500 * time.Millisecond}
 	var last error
 	for {
-		g, err = ask(ctx, c, "wait for "+r.Name+" "+c.p.w.ticket(r.ID), func(served context.Context) (driver.Grant, error) { return c.b.wait(served, r.ID) })
+		g, err = askWithin(ctx, c, c.b.quiet, "wait for "+r.Name+" "+c.p.w.ticket(r.ID), func(served context.Context) (driver.Grant, error) { return c.b.wait(served, r.ID) })
+		if g.Asked = asked; err == nil && c.b.claims && r.Renewed && r.MinHold == 0 {
+			return g, nil
+		}
 		if err == nil { // the lease has to count from a request that is older than the grant, or from one of its own
 			g.Asked = time.Now()
-			err = c.Renew(ctx, r.Hold(g.Token), r.TTL)
+			err = c.renew(ctx, bankTimeout, r.Hold(g.Token), r.TTL)
 		}
 		switch {
 		case err == nil, errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrClosed):
@@ -238,6 +289,12 @@ func (b *bank) wait(served context.Context, id string) (driver.Grant, error) {
 	case <-served.Done():
 	}
 	return driver.Grant{}, errStillQueued
+}
+
+// renew renews one lease for the client itself.
+func (c *bankClient) renew(ctx context.Context, bound time.Duration, h driver.Hold, ttl time.Duration) error {
+	_, err := askWithin(ctx, c, bound, "renew "+h.Name, func(ctx context.Context) (bool, error) { return true, c.server.Renew(ctx, h, ttl) })
+	return err
 }
 
 // Renew implements driver.Driver.

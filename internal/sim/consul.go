@@ -57,7 +57,7 @@ type consulSession struct {
 
 func newConsul(s *server) *agent {
 	return &agent{
-		s: s, rnd: newStream(s.w.seed, s.name), query: pick(newStream(s.w.seed, s.name+" query"), 2*time.Second, 45*time.Second), index: 10, pairs: make(map[string]*api.KVPair), deleted: make(map[string]uint64),
+		s: s, rnd: newStream(s.w.seed, s.name), query: pick(newStream(s.w.seed, s.name+" query"), time.Second, time.Second, 2*time.Second, 45*time.Second), index: 10, pairs: make(map[string]*api.KVPair), deleted: make(map[string]uint64),
 		sessions: make(map[string]*consulSession), changed: make(chan struct{}),
 	}
 }
@@ -76,15 +76,20 @@ func (a *agent) restart() bool {
 	return false
 }
 
-func (a *agent) has(_ string, token uint64) bool {
+func (a *agent) has(name string, token uint64) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, p := range a.pairs {
-		if p.CreateIndex == token && p.Session != "" {
-			return true
+	return a.keyOf(name, token) != ""
+}
+
+// keyOf returns the key of a ticket, or "". Tickets of two names may have one token. With mu held.
+func (a *agent) keyOf(name string, token uint64) string {
+	for key, p := range a.pairs {
+		if p.CreateIndex == token && p.Session != "" && strings.HasPrefix(key, "locker/~queue/"+name+"/") {
+			return key
 		}
 	}
-	return false
+	return ""
 }
 
 func (a *agent) leftovers() (all []string) {

@@ -17,6 +17,9 @@
 //
 //	plan.go       what happens, drawn from a seed: programs, delays, faults; it is data
 //	tricks.go     faults that begin with a message, or concern only some of them
+//	crowd.go      a process with many locks, and what it has to learn by its renewals
+//	times.go      lives whose steps meet the end of a lease, poll, or take a lock again and again
+//	byhand.go     an operator who removes a ticket with the store's own tools
 //	process.go    a process: a Client, its goroutines and their steps, its death
 //	world.go      time, servers, and what the trace shows
 //	net.go        the way between a process and a server: requests, or a stream of bytes
@@ -33,8 +36,10 @@
 //	              its pool and sqlqueue, the engine of SQL databases; postgres_protocol.go speaks the protocol,
 //	              postgres_ops.go has the statements
 //	oracle.go     what must not happen, with the true time, which only the world knows
-//	              (oracle_grants.go of grants, oracle_answers.go of answers)
+//	              (oracle_grants.go of grants, oracle_answers.go of answers, oracle_promises.go of what a call was promised)
 //	oracle_faults.go  what a fault does not excuse
+//	composed.go   the world "all": how its processes use two stores
+//	rates.go      who asks too often
 //	run.go        one run: it builds the world, does the faults, and looks at what is left
 //
 // The drivers are the real ones. Their servers are models that answer the real protocol,
@@ -57,6 +62,8 @@
 //     silent for 5 s; ErrUnavailable only in a fault, ErrClosed only after Close, no error of
 //     another call. Do is back within 100 ms after its function.
 //   - Nobody waits while nobody is in the way.
+//   - On etcd and Consul a holder learns that its ticket was removed: each of its renewals, or
+//     those of its process, looks for one more ticket.
 //   - Events come in order, and what begins has an end.
 //   - After the last fault every name can be had within the stated bounds, the queues are
 //     empty, the servers keep nothing, and all goroutines end.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -61,12 +62,26 @@ func (t *table) has(name string, token uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, i := range t.items {
-		value, _ := base64.StdEncoding.DecodeString(i["value"]["B"])
+		value := i.document()
 		if !i.expired(time.Now()) && bytes.Contains(value, fmt.Appendf(nil, `"n":%q`, name)) && bytes.Contains(value, fmt.Appendf(nil, `"k":%d,`, token)) {
 			return true
 		}
 	}
 	return false
+}
+
+// document is the document in an item, whose value may be a gzip stream.
+func (i attributes) document() []byte {
+	value, _ := base64.StdEncoding.DecodeString(i["value"]["B"])
+	z, err := gzip.NewReader(bytes.NewReader(value))
+	if err != nil {
+		return value
+	}
+	document, err := io.ReadAll(z)
+	if err != nil {
+		panic(fmt.Sprintf("sim: DynamoDB: an item that cannot be read: %v", err))
+	}
+	return document
 }
 
 func (i attributes) expired(now time.Time) bool {

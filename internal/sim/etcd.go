@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -60,10 +61,13 @@ type cluster struct {
 //go:linkname valCtxCh go.etcd.io/etcd/client/v3.valCtxCh
 var valCtxCh chan struct{}
 
+// probes lets clients probe idle connections as often as etcd does (embed.DefaultGRPCKeepAliveMinTime).
+var probes = grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second})
+
 func newCluster(s *server) *cluster {
 	valCtxCh = nil
 	c := &cluster{
-		s: s, rnd: newStream(s.w.seed, s.name), grpc: grpc.NewServer(), incoming: make(chan net.Conn), closed: make(chan struct{}),
+		s: s, rnd: newStream(s.w.seed, s.name), grpc: grpc.NewServer(probes), incoming: make(chan net.Conn), closed: make(chan struct{}),
 		data: newRevisions(), leases: make(map[int64]*etcdLease), changed: make(chan struct{}),
 	}
 	etcdserverpb.RegisterKVServer(c.grpc, c)
@@ -112,12 +116,14 @@ func (c *cluster) has(name string, token uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key, kv := range c.data.keys {
-		if uint64(kv.CreateRevision) == token && strings.HasPrefix(key, "locker/"+name+"#") {
+		if uint64(kv.CreateRevision) == token && isTicketOf(key, name) {
 			return true
 		}
 	}
 	return false
 }
+
+func isTicketOf(key, name string) bool { return strings.HasPrefix(key, "locker/"+name+"#") }
 
 func (c *cluster) leftovers() (all []string) {
 	c.mu.Lock()
@@ -169,6 +175,11 @@ func openCluster(s *server, process string) (driver.Driver, *path, error) {
 	members := make(map[string]*etcdMember)
 	for i := range 1 + newStream(s.w.seed, "members "+process).n(2) {
 		members[fmt.Sprintf("m%d:2379", i)] = &etcdMember{c: c, p: p, index: i}
+	}
+	p.deposed = func() { // the first member knows what there is now
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		members["m0:2379"].view()
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: slices.Sorted(maps.Keys(members)), DialTimeout: 5 * time.Second, Logger: zap.NewNop(),
@@ -292,8 +303,8 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 	}
 	done := make(chan result, 1)
 	rnd, waited := m.p.stream(what), false
-	m.p.passes(what, false)
-	after := 100*time.Microsecond + rnd.upTo(2*time.Millisecond)
+	one := m.p.passes(what, false)
+	after := 100*time.Microsecond + rnd.upTo(2*time.Millisecond) + one.late("hold")
 	if writes(what) && m.p.plays("lag", rnd) {
 		after += m.p.lag(rnd)
 	}
@@ -303,7 +314,7 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 			waited = true
 			c.s.w.sleep(time.Until(m.silence()) + rnd.upTo(20*time.Millisecond))
 		}
-		if waited && rnd.one(2) || writes(what) && m.p.has("lose") {
+		if waited && rnd.one(2) || writes(what) && m.p.has("lose") || one.is("drop") {
 			c.s.w.message("%s: %s of %s is lost", c.s.name, what, m)
 			return
 		}
@@ -312,8 +323,9 @@ func propose[T any](ctx context.Context, c *cluster, what string, do func(*strea
 		c.mu.Unlock()
 		c.s.w.message("%s: %s of %s: %.300v %v", c.s.name, what, m, a, err)
 		m.p.passes(what, true)
+		c.s.w.sleep(one.late("keep"))
 		switch {
-		case writes(what) && m.p.plays("mute", rnd):
+		case writes(what) && m.p.plays("mute", rnd), one.is("deaf"):
 			return
 		case !writes(what) && m.p.plays("blur", rnd):
 			c.s.w.sleep(rnd.between(5*time.Millisecond, 3*time.Second))
@@ -379,9 +391,29 @@ func (c *cluster) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdser
 		case full:
 			return nil, rpctypes.ErrGRPCNoSpace
 		case puts && rnd.one(40):
+			c.s.w.doubled(ctx)
 			return nil, status.Error(pick(rnd, codes.Canceled, codes.DeadlineExceeded), "upstream request timeout")
 		}
 		return &etcdserverpb.TxnResponse{Header: c.data.header(), Succeeded: succeeded, Responses: out}, nil
+	})
+}
+
+// doubled notes that a process sends a request again that was done. A try that finds its own ticket
+// then, and cannot tell it from another's, removes it and asks again: it has had a ticket meanwhile.
+func (w *world) doubled(ctx context.Context) {
+	if from, ok := peer.FromContext(ctx); ok {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.twice = append(w.twice, interval{from: time.Now(), process: from.Addr.(*etcdMember).p.process})
+	}
+}
+
+// sentTwice reports whether a request of a process was done twice in that time.
+func (w *world) sentTwice(process string, from, to time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.twice, func(i interval) bool {
+		return i.process == process && !i.from.Before(from) && !i.from.After(to)
 	})
 }
 

@@ -177,8 +177,12 @@ func (c *cluster) Watch(stream etcdserverpb.Watch_WatchServer) error {
 			}
 		}
 	}()
-	watches := make(map[int64]*etcdWatch)
+	watches, begun := make(map[int64]*etcdWatch), time.Now()
 	for alone := 0; alone < 3; {
+		if m.p.hasStalled(begun) {
+			<-stream.Context().Done()
+			return nil
+		}
 		c.mu.Lock()
 		changed := c.changed
 		c.mu.Unlock()
@@ -204,6 +208,14 @@ func (c *cluster) Watch(stream etcdserverpb.Watch_WatchServer) error {
 		}
 	}
 	return rpctypes.ErrGRPCNoLeader
+}
+
+// hasStalled reports whether nothing gets through any more on a stream: something on the way has
+// forgotten it, and its connection still answers pings.
+func (p *path) hasStalled(begun time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return begun.Before(p.stalled)
 }
 
 // control creates and cancels watches.

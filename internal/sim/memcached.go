@@ -27,6 +27,8 @@ type cache struct {
 	mu    sync.Mutex
 	items map[string]item
 	cas   uint64
+	pid   int
+	up    time.Time // when its clock, which has whole seconds, was begun
 }
 
 type item struct {
@@ -45,6 +47,7 @@ func (c *cache) restart() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.cas
+	c.pid, c.up = c.pid+1, time.Now().Add(-c.others.upTo(time.Second))
 	if c.items, c.cas = make(map[string]item), 0; before > 0 && c.others.one(2) { // the others have written a lot since
 		c.cas = before - uint64(c.others.n(min(int(before), 12))) //nolint:gosec // small
 	}
@@ -119,7 +122,8 @@ func (c *cache) serve(req []byte) []byte {
 	case "version":
 		return []byte("VERSION 1.6.21\r\n")
 	case "stats":
-		return []byte("STAT evictions off\r\nSTAT item_size_max 1048576\r\nEND\r\n")
+		up := int64(time.Since(c.up) / time.Second)
+		return fmt.Appendf(nil, "STAT pid %d\r\nSTAT uptime %d\r\nSTAT time %d\r\nSTAT evictions off\r\nSTAT item_size_max 1048576\r\nEND\r\n", c.pid, up, c.up.Unix()+up)
 	case "mg":
 		if !there {
 			return []byte("EN\r\n")

@@ -95,5 +95,9 @@ func init() {
 			name: "core: AcquireAll leaves what it had when it fails", file: "group.go",
 			old: "\t\t\tgroup.giveUp(ctx)\n", new: "",
 		},
+		mutant{
+			name: "core: a lease that was extended by far is not renewed", file: "lease.go",
+			old: "max(min(length/3, valid/2), valid-l.ttl+l.ttl/3)", new: "max(length/3, length-l.ttl+l.ttl/3)",
+		},
 	)
 }

@@ -4,12 +4,9 @@ package sim
 func init() {
 	mutants = append(mutants,
 		mutant{
-			name: "kvqueue: a put that is answered after its session was over is a ticket", file: "driver/internal/kvqueue/acquire.go",
-			old: "if err == nil && t.session.over {", new: "if false {",
-		},
-		mutant{
 			name: "kvqueue: the end of the old session loses a ticket that was moved", file: "driver/internal/kvqueue/session.go",
 			old: "case t.session == s && t.moving != nil:", new: "case false:",
+			unseen: "the core trusts a lease no longer than its old session until the move is answered",
 		},
 		mutant{
 			name: "kvqueue: a move that another renewal was faster with is a loss", file: "driver/internal/kvqueue/lease.go",
@@ -18,6 +15,7 @@ func init() {
 		mutant{
 			name: "kvqueue: a minimum hold that nobody was told of outlives Close", file: "driver/internal/kvqueue/acquire.go",
 			old: "\t\tt.stays = 0 // no caller gets the grant, so Close does not keep the ticket\n", new: "",
+			unseen: "Close removes the ticket all the same, unless that request fails, too; then it blocks for less than a fault excuses",
 		},
 		mutant{
 			name: "kvqueue: a watch without news is not made anew", file: "driver/internal/kvqueue/watcher.go",
@@ -44,6 +42,21 @@ func init() {
 			old: "if (t.Number <= s.Complete || !t.since.After(restored)) && !w.view.has(t.Entry) {", new: "if false {",
 		},
 		mutant{
+			name: "kvqueue: renewals look for the same tickets each time", file: "driver/internal/kvqueue/lease.go",
+			old: "return cmp.Compare(a.seen, b.seen) })", new: "return int(a.Number) - int(b.Number) })",
+		},
+		mutant{
+			name: "kvqueue: a renewal goes on where that of another batch has ended", file: "driver/internal/kvqueue/lease.go",
+			old: "return cmp.Compare(a.seen, b.seen) })", new: "return int(a.Number) - int(b.Number) })\n" + `	last := ts[0]
+	for _, t := range e.tickets {
+		if t.session == s && t.seen > last.seen {
+			last = t
+		}
+	}
+	next := max(0, slices.IndexFunc(ts, func(t *ticket) bool { return t.Number > last.Number }))
+	ts = slices.Concat(ts[next:], ts[:next])`,
+		},
+		mutant{
 			name: "consul: the guard of an ended session is set again", file: "driver/consul/try.go",
 			old: "missing = append(missing, lockOp(key, p.Session, []byte(\"made by \"+p.ID)))",
 			new: "missing = append(missing, op{kvOp{Verb: api.KVSet, Key: key, Value: []byte(\"made by \" + p.ID)}})",
@@ -51,10 +64,6 @@ func init() {
 		mutant{
 			name: "consul: a leader that was just elected is believed that a session is over", file: "driver/consul/store.go",
 			old: "case there != nil:\n\t\treturn 0, errNotReady", new: "case there != nil:\n\t\treturn 0, kvqueue.ErrSessionOver",
-		},
-		mutant{
-			name: "consul: a reading is complete as of an index that went back", file: "driver/consul/store.go",
-			old: "return *snapshot(queue, max(index, seen)), nil", new: "_ = seen\n\treturn *snapshot(queue, index), nil",
 		},
 		mutant{
 			name: "consul: a late deletion removes another ticket", file: "driver/consul/store.go",

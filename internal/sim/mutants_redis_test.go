@@ -11,7 +11,7 @@ func init() {
 			old: "if left ~= -2 and left < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end", new: "keep(k, LIVENESS)",
 		},
 		mutant{
-			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go",
+			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go", in: "redis",
 			old: "ttl = max(ttl, l.length(ls.clock.now()))", new: "ttl += l.length(ls.clock.now()) * 0",
 		},
 		mutant{
@@ -30,10 +30,12 @@ func init() {
 		mutant{
 			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "heartbeat.lua",
 			old: "if set and lapsed(chan) then", new: "if set and false then",
+			unseen: "somebody must have seen that they were gone, and not have removed them: a permit behind them that was counted without them",
 		},
 		mutant{
 			name: "redis: the process of a waiter behind an unconfirmed grant does not poll", file: scripts + "queue.lua",
 			old: "if ours(v) then return call('PTTL', key), string.sub(v, 7, 7) == '?', 0 end", new: "if ours(v) then return call('PTTL', key), false, 0 end",
+			unseen: "the next heartbeat moves the queue, within a second",
 		},
 		mutant{
 			name: "redis: a release grants nobody in the case of a mutex", file: scripts + "release.lua",
@@ -55,6 +57,7 @@ func init() {
 		mutant{
 			name: "redis: a subscription that was left behind is not renewed", file: "driver/redis/acquire.go",
 			old: "d.listener.Renew(begun)", new: "_ = begun",
+			unseen: "each heartbeat finds the grants, within a second, and a failover excuses as much",
 		},
 		mutant{
 			name: "redis: who is granted after a long wait does not confirm it first", file: "driver/redis/acquire.go",
@@ -67,10 +70,12 @@ func init() {
 		mutant{
 			name: "redisqueue: the answer to an old heartbeat is about a new ticket", file: engine + "heartbeat.go",
 			old: "current[i] = ok && !begun.Before(since)", new: "current[i] = ok || since.IsZero()",
+			unseen: "the same ticket has to be asked for again, as only a driver over this one does",
 		},
 		mutant{
 			name: "redisqueue: nobody asks again when a subscription is back", file: engine + "listener.go",
 			old: "\tif !first {\n\t\tl.back()\n\t}\n", new: "\t_ = first\n",
+			unseen: "the next heartbeat finds what was missed, within a second, and the fault excuses as much",
 		},
 		mutant{
 			name: "redlock: half of the nodes are enough", file: "driver/redlock/driver.go",

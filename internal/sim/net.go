@@ -20,12 +20,15 @@ type path struct {
 	process string
 	rnd     *stream
 	usual   time.Duration // the delay of most messages
+	made    time.Time
 
-	mu    sync.Mutex
-	cut   time.Time // nothing gets through until then
-	stale time.Time // until then a server answers that does not know that it was deposed
-	slow  time.Time // everything takes up to a second until then
-	dead  bool      // the process has died: nothing gets through any more
+	mu      sync.Mutex
+	cut     time.Time // nothing gets through until then
+	stale   time.Time // until then a server answers that does not know that it was deposed
+	slow    time.Time // everything takes up to a second until then
+	stalled time.Time // streams that were begun before are silent, and nobody knows
+	deposed func()    // is called when stale is set; may be nil
+	dead    bool      // the process has died: nothing gets through any more
 
 	tricked map[string]time.Time // until when each trick is played
 
@@ -36,6 +39,7 @@ type path struct {
 
 func newPath(s *server, process string) *path {
 	p := &path{w: s.w, s: s, process: process, rnd: newStream(s.w.seed, "path "+process+" "+s.name), conns: make(map[interface{ fail(error) }]struct{}), asked: make(map[string]int)}
+	p.made = time.Now()
 	p.usual = p.rnd.between(50*time.Microsecond, 5*time.Millisecond)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,14 +146,19 @@ func request[T any](ctx context.Context, p *path, what string, serve func(contex
 	got := make(chan result, 1) // of the one result there is
 	done := make(chan struct{})
 	defer close(done)
-	p.passes(what, false)
+	one := p.passes(what, false)
 	rnd := p.stream(what)
 	at, vanishes := p.arrives(what, rnd)
+	at = at.Add(one.late("hold"))
 	p.w.message("%s → %s %s, arrives at %v%s", p.process, p.s.name, what, at.Sub(p.w.begun), map[bool]string{true: " never"}[vanishes])
 	never := func() { p.w.at(time.Now().Add(patience), func() { got <- result{err: errSilence} }) }
-	if vanishes {
+	breaks := func() { p.w.at(time.Now().Add(one.lasts), func() { got <- result{err: errReset} }) }
+	switch {
+	case one.is("drop"):
+		breaks()
+	case vanishes:
 		never()
-	} else {
+	default:
 		p.w.at(at, func() {
 			if !p.await() {
 				got <- result{err: errReset}
@@ -160,6 +169,11 @@ func request[T any](ctx context.Context, p *path, what string, serve func(contex
 			a := serve(served)
 			p.passes(what, true)
 			back, lost := p.returns(what, rnd)
+			back = back.Add(one.late("keep"))
+			if one.is("deaf") {
+				breaks()
+				return
+			}
 			if lost {
 				p.w.message("%s ← %s %s: the answer is lost", p.process, p.s.name, what)
 				never()
@@ -246,6 +260,7 @@ type conn struct {
 	err      error         // the client's end is closed
 	drops    bool          // what was sent and has not arrived never will
 	late     bool          // … or will arrive late
+	stalls   *once         // of a message after which nothing gets through
 	news     chan struct{} // there is something to read
 	arrives  time.Time     // of the last request
 	answers  time.Time     // of the last answer
@@ -309,7 +324,7 @@ func (c *conn) what(request []byte) string {
 // Write sends all whole requests as one packet.
 func (c *conn) Write(b []byte) (int, error) {
 	what := c.what(b)
-	c.p.passes(what, false)
+	one := c.p.passes(what, false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
@@ -335,13 +350,17 @@ func (c *conn) Write(b []byte) (int, error) {
 	if len(packet) == 0 {
 		return len(b), nil
 	}
+	if one.is("drop") || one.is("deaf") {
+		c.stalls = one
+		c.p.w.at(time.Now().Add(one.lasts), func() { c.fail(errReset) })
+	}
 	at, _ := c.p.arrival(c.rnd)
-	if !at.After(c.arrives) {
+	if at = at.Add(one.late("hold")); !at.After(c.arrives) {
 		at = c.arrives.Add(1)
 	}
 	at = c.p.w.unique(at)
 	c.arrives = at
-	time.AfterFunc(time.Until(at), func() { c.arrive(packet, false) })
+	time.AfterFunc(time.Until(at), func() { c.arrive(packet, one, false) })
 	if writes(what) && c.p.plays("lag", c.rnd) { // the connection breaks, and something has kept what was sent
 		c.late = true
 		time.AfterFunc(time.Microsecond, func() { c.fail(errReset) })
@@ -351,20 +370,22 @@ func (c *conn) Write(b []byte) (int, error) {
 
 // arrive has the server answer a packet. What was sent on a connection that has failed
 // since may come late: something on the way has kept it.
-func (c *conn) arrive(packet [][]byte, late bool) {
+func (c *conn) arrive(packet [][]byte, one *once, late bool) {
 	c.turn <- struct{}{}
 	defer func() { <-c.turn }()
 	c.mu.Lock()
-	dropped, failed, lags, ended := c.drops, c.err != nil, c.late, c.ended
+	dropped, failed, lags, ended, stalls := c.drops, c.err != nil, c.late, c.ended, c.stalls
 	c.mu.Unlock()
 	const most = 3 * time.Second // for which it is kept
 	switch {
+	case stalls != nil && (stalls != one || one.is("drop")): // nothing of this or after it arrives
+		return
 	case lags && !late:
 		lag := c.p.lag(c.rnd)
 		if c.brief {
 			lag = min(lag, most)
 		}
-		c.p.w.at(time.Now().Add(lag), func() { c.arrive(packet, true) })
+		c.p.w.at(time.Now().Add(lag), func() { c.arrive(packet, one, true) })
 		return
 	case writes(string(packet[0])) && c.p.has("lose"):
 		c.fail(errReset)
@@ -372,7 +393,7 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 	case dropped && !lags, failed && c.brief && time.Since(ended) > most:
 		return
 	case failed && !late && c.rnd.one(2):
-		c.p.w.at(time.Now().Add(c.rnd.upTo(most)), func() { c.arrive(packet, true) })
+		c.p.w.at(time.Now().Add(c.rnd.upTo(most)), func() { c.arrive(packet, one, true) })
 		return
 	}
 	if !c.p.await() {
@@ -394,18 +415,22 @@ func (c *conn) arrive(packet [][]byte, late bool) {
 			c.p.w.sleep(c.gaps.upTo(2 * time.Millisecond))
 		}
 	}
-	c.push(answer, len(packet) > 0 && !writes(c.what(packet[0])) && c.p.plays("blur", c.rnd))
+	if one.is("deaf") {
+		return
+	}
+	later := one.late("keep")
+	if len(packet) > 0 && !writes(c.what(packet[0])) && c.p.plays("blur", c.rnd) {
+		later += c.rnd.between(5*time.Millisecond, time.Second)
+	}
+	c.push(answer, later)
 }
 
-// push sends what the server has to say; a blurred answer is late.
-func (c *conn) push(answer []byte, blurred bool) {
+// push sends what the server has to say, perhaps later.
+func (c *conn) push(answer []byte, later time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, _ := c.p.arrival(c.rnd)
-	if blurred {
-		at = at.Add(c.rnd.between(5*time.Millisecond, time.Second))
-	}
-	if !at.After(c.answers) {
+	if at = at.Add(later); !at.After(c.answers) {
 		at = c.answers.Add(1)
 	}
 	at = c.p.w.unique(at)
@@ -413,7 +438,7 @@ func (c *conn) push(answer []byte, blurred bool) {
 	time.AfterFunc(time.Until(at), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.err == nil {
+		if c.err == nil && c.stalls == nil {
 			c.received = append(c.received, answer...)
 			c.wake()
 		}

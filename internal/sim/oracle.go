@@ -21,13 +21,18 @@ type oracle struct {
 	calls    []*call
 	holds    map[string][]*hold // by name, all that there ever were
 	broken   map[string]map[uint64]bool
+	untold   map[string]time.Time        // when an operator has last removed a ticket of a name, and told nobody
 	events   map[uint64]locker.EventKind // the last of each acquisition
 	grants   map[uint64]time.Time        // the time of each
 	renewed  map[uint64]time.Time        // when the last renewal of each was asked for
+	losses   map[loss]time.Time          // of which a process was notified
 }
 
 func newOracle(w *world) *oracle {
-	return &oracle{w: w, holds: make(map[string][]*hold), broken: make(map[string]map[uint64]bool), events: make(map[uint64]locker.EventKind), grants: make(map[uint64]time.Time), renewed: make(map[uint64]time.Time)}
+	return &oracle{
+		w: w, holds: make(map[string][]*hold), broken: make(map[string]map[uint64]bool), untold: make(map[string]time.Time),
+		events: make(map[uint64]locker.EventKind), grants: make(map[uint64]time.Time), renewed: make(map[uint64]time.Time), losses: make(map[loss]time.Time),
+	}
 }
 
 // call is one call of the API, which may take several names.
@@ -68,7 +73,7 @@ type hold struct {
 	begun   time.Time // of the call
 	at      time.Time // of its return
 	asked   time.Time // when the ticket was asked for; zero: it has waited
-	waited  bool      // … and was not re-entered
+	waited  bool      // … and was not re-entered, nor is one of a group, which may have been granted long before
 	ttl     time.Duration
 	fixed   bool
 	minHold time.Duration
@@ -151,7 +156,7 @@ func (o *oracle) observe(p *process) func(context.Context, locker.Event) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			c.parts[e.Name].rejoined = true
-			if !o.mayLose(p, c.begun, time.Now(), c.s.ttl) && !o.anyBroken(e.Name) && p.plan.observer != "slow" { // a grant may be over when a slow observer has heard that it waits
+			if (!o.mayLose(p, c.begun, time.Now(), c.s.ttl) || o.couldKeep(c, c.parts[e.Name])) && !o.anyBroken(e.Name) && p.plan.observer != "slow" { // a grant may be over when a slow observer has heard that it waits
 				o.w.fail("%s: a waiting ticket for %s was lost without a reason: %v", c.t.name, e.Name, e.Err)
 			}
 		case locker.EventRenewed:
@@ -204,6 +209,8 @@ func (o *oracle) lost(p *process, e locker.Event) {
 			continue
 		}
 		o.w.step("%s has lost %s: %v", p.name, h, e.Err)
+		o.cutShort(h, e, then)
+		o.ends(h)
 		if o.stillThere(e) {
 			o.w.fail("the store is said to have lost it, and has it: %v: %v", h, e.Err)
 		}
@@ -226,6 +233,29 @@ func (o *oracle) stillThere(e locker.Event) bool {
 	}
 	k, ok := o.w.servers[0].model.(finder)
 	return ok && k.has(e.Name, e.Token)
+}
+
+// tokens returns those of the locks of a name that are held: somebody else has told them.
+func (o *oracle) tokens(name string) (all []uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, h := range o.holds[name] {
+		if h.alive() {
+			all = append(all, h.token)
+		}
+	}
+	return all
+}
+
+// brokeOne checks the answer to a break of a ticket that was there before, or was not.
+func (o *oracle) brokeOne(c *call, token uint64, before bool, err error) {
+	switch now := o.w.has(c.s.names[0], token); {
+	case !now || c.p.isDead():
+	case err == nil:
+		o.w.fail("%s has broken %s %d, and it is there", c.t.name, c.s.names[0], token)
+	case before && errors.Is(err, locker.ErrLost):
+		o.w.fail("%s cannot break %s %d, which is said not to be there, and is: %v", c.t.name, c.s.names[0], token, err)
+	}
 }
 
 // breaks notes that a ticket is about to be broken.

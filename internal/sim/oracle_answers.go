@@ -18,6 +18,9 @@ func (o *oracle) ended(c *call, err error) {
 	if c.s.ttl > 0 && !c.p.isDead() {
 		for _, p := range c.parts {
 			p.gone = time.Now().Add(o.slack(c))
+			if errors.Is(err, locker.ErrClosed) && (p.queued.IsZero() || c.s.owner != "") { // a late request is not looked for after Close
+				p.gone = o.endsAt(c, p.gone)
+			}
 		}
 	}
 	o.mu.Unlock()
@@ -113,6 +116,8 @@ func (o *oracle) isTrue(c *call, err error) {
 func (o *oracle) unavailable(c *call) bool {
 	o.mu.Lock()
 	over, broken := c.over, o.anyBroken(c.s.names[0])
+	part := c.parts[c.s.names[0]]
+	waited := o.w.exact && len(c.parts) == 1 && c.s.owner == "" && part != nil && !part.queued.IsZero()
 	o.mu.Unlock()
 	if broken {
 		return true // a ticket that is broken before its caller has it
@@ -120,11 +125,15 @@ func (o *oracle) unavailable(c *call) bool {
 	if over.IsZero() && c.ctx.Err() != nil {
 		over = time.Now()
 	}
-	if c.s.timeout > 0 && c.s.timeout < shortTTL || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.wait > 0 && c.s.wait < shortTTL) || !over.IsZero() && over.Sub(c.begun) < shortTTL {
+	if waited { // the store has answered
+		return c.p.plan.observer != "" || o.w.disturbed(c.p.name, c.begun, time.Now())
+	}
+	short := shortTTL + o.w.slow
+	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(c.begun) < short {
 		return true // the store cannot answer that fast
 	}
-	// While a call waits for another one with the same owner, the time that the observers of that one take counts as the store's.
-	return c.s.owner != "" && c.p.plan.observer == "slow" || o.w.disturbed(c.p.name, c.begun, time.Now())
+	// While a call waits for another one with the same owner, the time that observers take may count as the store's.
+	return c.p.napped(c) || o.w.disturbed(c.p.name, c.begun, time.Now())
 }
 
 // answered checks the answer to a call that may be made at any time.
@@ -151,7 +160,7 @@ func (o *oracle) review() {
 		}
 		p := c.parts[c.s.names[0]]
 		o.waitedForNobody(p)
-		if errors.Is(c.err, locker.ErrNotAcquired) && !errors.Is(c.err, locker.ErrUnavailable) && !o.wasBlocked(p) && !o.w.remembered(p.name) {
+		if errors.Is(c.err, locker.ErrNotAcquired) && !errors.Is(c.err, locker.ErrUnavailable) && !o.wasBlocked(p) && !o.w.remembered(p.name) && !o.isUntold(p) {
 			o.w.fail("%s: %s %s at %v: nobody was in the way: %v", c.t.name, c.s.verb, p.name, c.begun.Sub(o.w.begun), c.err)
 		}
 	}
@@ -164,7 +173,7 @@ func (o *oracle) review() {
 
 // triedInVain reports whether a call has never had a ticket: it did not wait, and was refused.
 func (c *call) triedInVain() bool {
-	return len(c.parts) == 1 && (c.s.verb == "try" || c.s.wait == 0) && errors.Is(c.err, locker.ErrNotAcquired)
+	return !c.p.w.sentTwice(c.p.name, c.begun, c.ended) && len(c.parts) == 1 && (c.s.verb == "try" || c.s.wait == 0) && errors.Is(c.err, locker.ErrNotAcquired)
 }
 
 // asked is when the ticket of a part was asked for, which it may have re-entered.
@@ -178,7 +187,7 @@ func (p *part) asked() time.Time {
 // blockers returns the tickets that may have been in the way of p. With mu held.
 func (o *oracle) blockers(p *part) (all []*part) {
 	for _, c := range o.calls {
-		if b := c.parts[p.name]; b != nil && b != p && !c.triedInVain() && !c.begun.After(p.c.ended) && (b.gone.IsZero() || !b.gone.Before(p.c.begun)) {
+		if b := c.parts[p.name]; b != nil && b != p && !c.triedInVain() && !c.begun.After(p.c.ended) && (b.gone.IsZero() || !o.goneFrom(b).Before(p.c.begun)) {
 			all = append(all, b)
 		}
 	}
@@ -201,6 +210,25 @@ func (o *oracle) wasBlocked(p *part) bool {
 	return exclusive > 0 || !p.c.s.shared && shared > 0 || p.c.s.limit > 0 && shared >= p.c.s.limit
 }
 
+// isUntold reports whether an operator has removed a ticket soon before the end of a call: nobody
+// was told, so it may take until the next reading of the queue. With mu held.
+func (o *oracle) isUntold(p *part) bool {
+	at := o.untold[p.name]
+	return !at.IsZero() && at.Before(p.c.ended) && p.c.ended.Sub(at) < aftermath
+}
+
+// untoldBy is how long it may take until a waiter finds out that a ticket has gone whose process has
+// died before it could tell others: until the next reading of a queue that is watched. With mu held.
+func (o *oracle) untoldBy(b *part) time.Duration {
+	const reading = time.Second
+	b.c.p.mu.Lock()
+	defer b.c.p.mu.Unlock()
+	if died := b.c.p.died; o.w.watched && !died.IsZero() && died.Sub(b.gone).Abs() < reading {
+		return reading
+	}
+	return 0
+}
+
 // waitedForNobody checks that a ticket was not left waiting. With mu held.
 func (o *oracle) waitedForNobody(p *part) {
 	c := p.c
@@ -211,15 +239,15 @@ func (o *oracle) waitedForNobody(p *part) {
 	for _, b := range o.blockers(p) {
 		concerned = append(concerned, b.c.p.name)
 		switch {
-		case b.asked().After(p.queued) && b.c.t != c.t: // behind p
+		case !o.outOfOrder(c) && b.asked().After(p.queued) && b.c.t != c.t: // behind p
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":
 			return
-		case b.gone.After(free):
-			free = b.gone
+		default:
+			free = latest(free, b.gone.Add(o.untoldBy(b)))
 		}
 	}
 	free = latest(free, o.w.quietSince(p.queued, c.ended, concerned...))
-	if late := c.ended.Sub(free); late > o.w.late {
+	if late := c.ended.Sub(free); late > o.w.late && (late > aftermath || !o.isUntold(p)) {
 		o.w.fail("%s waited for %s until %v, though nobody was in the way for %v", c.t.name, p.name, c.ended.Sub(o.w.begun), late)
 	}
 }

@@ -75,20 +75,75 @@ func (w *world) free(process string, from, to time.Time) (longest time.Duration)
 	return longest
 }
 
+// couldKeep reports whether a waiter must have its place, whatever faults there were: since its ticket
+// could not be dead to others yet, or since it had all the time that it needs to keep it. With mu held.
+func (o *oracle) couldKeep(c *call, p *part) bool {
+	now := time.Now()
+	switch {
+	case p.queued.IsZero() || c.p.isDead() || c.p.plan.observer != "" || c.s.ttl < 2*shortTTL || o.w.lostSince(c.begun):
+		return false
+	case o.w.sessions > 0: // the session is kept alive after a third of its TTL, and not old when a ticket is put on it
+		life := max(c.s.ttl, o.w.sessions)
+		return now.Sub(p.queued) < life*3/4 || o.w.free(c.p.name, latest(p.queued, now.Add(-life*6/10)), now) > renewTime(life)
+	case o.w.liveness > 0: // there are three or four heartbeats in that time, and a failed one is sent again soon
+		life := o.w.liveness
+		return now.Sub(p.queued) < life*3/4 || o.w.faulty(c.p.name, now.Add(-2*life), now) < life/5
+	case o.w.watched: // of a few seconds, a heartbeat has to come
+		life := min(c.s.ttl, 4*time.Second)
+		return now.Sub(p.queued) < life*3/4 || life == 4*time.Second && o.w.faulty(c.p.name, now.Add(-2*life), now) < 1500*time.Millisecond
+	}
+	return false
+}
+
+// faulty returns for how long there was a fault in that time.
+func (w *world) faulty(process string, from, to time.Time) (all time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.faults {
+		if f.process != "" && f.process != process || f.from.After(to) || f.to.Before(from) {
+			continue
+		}
+		end := f.to
+		if end.After(to) {
+			end = to
+		}
+		all += end.Sub(latest(f.from, from))
+	}
+	return all
+}
+
 // silence is how long a store may leave a waiter without any sign of life before it counts
 // as away: a ping each second, which is waited for as long; and something beyond.
 const silence = 5 * time.Second
 
+// started is when a process was there for the first time: a fault before has had no effect.
+func (w *world) started(process string) (first time.Time) {
+	for _, s := range w.servers {
+		s.mu.Lock()
+		for _, p := range s.paths {
+			if p.process == process && (first.IsZero() || p.made.Before(first)) {
+				first = p.made
+			}
+		}
+		s.mu.Unlock()
+	}
+	return first
+}
+
 // wasSilent reports whether no message of the caller has got through for so long that its
 // limit must be told as an outage.
 func (o *oracle) wasSilent(c *call) bool {
+	if o.w.hasSecond {
+		return o.primarySilent(c)
+	}
 	if len(o.w.servers) != 1 || c.s.verb != "acquire" || c.p.plan.observer != "" {
 		return false
 	}
+	started := o.w.started(c.p.name)
 	o.w.mu.Lock()
 	defer o.w.mu.Unlock()
 	for _, f := range o.w.faults {
-		concerns := f.process == c.p.name && (f.kind == "cut" || f.kind == "suspend") || f.process == "" && f.kind == "pause"
+		concerns := f.process == c.p.name && (f.kind == "cut" || f.kind == "suspend") && !f.from.Before(started) || f.process == "" && f.kind == "pause"
 		if from := latest(c.begun, f.from); concerns && c.ended.Sub(from) > silence && !f.to.Before(c.ended) {
 			return true
 		}

@@ -11,10 +11,10 @@ func TestFree(t *testing.T) {
 	begun := time.Now()
 	at := func(s int) time.Time { return begun.Add(time.Duration(s) * time.Second) }
 	w := &world{begun: begun, faults: []interval{
-		{at(2), at(5), "cut", "p0"},
-		{at(4), at(6), "pause", ""},
-		{at(12), at(13), "cut", "p1"},
-		{at(17), at(30), "cut", "p0"},
+		{at(2), at(5), "cut", "p0", -1},
+		{at(4), at(6), "pause", "", -1},
+		{at(12), at(13), "cut", "p1", -1},
+		{at(17), at(30), "cut", "p0", -1},
 	}}
 	for process, want := range map[string]time.Duration{"p0": 11 * time.Second, "p1": 7 * time.Second, "p2": 14 * time.Second} {
 		if got := w.free(process, at(0), at(20)); got != want {

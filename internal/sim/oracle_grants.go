@@ -43,11 +43,12 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		ttl: c.s.ttl, fixed: c.s.fixed, minHold: c.s.minHold, handles: []<-chan struct{}{k.Done()},
 	}
 	p.hold = h
-	if h.waited = !p.queued.IsZero() && !p.reentered; p.queued.IsZero() {
+	o.known(h)
+	if h.waited = !p.queued.IsZero() && !p.reentered && len(c.parts) == 1; p.queued.IsZero() {
 		h.asked = c.begun
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
-		h.begun, h.asked = o.w.begun, time.Time{}
+		h.begun, h.asked, h.fixed = o.w.begun, time.Time{}, true // perhaps
 	}
 	if !h.alive() {
 		o.holds[p.name] = append(o.holds[p.name], h)
@@ -56,9 +57,26 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	for _, other := range o.holds[p.name] {
 		o.compare(h, other)
 	}
+	if len(c.parts) == 1 { // else it may have been granted long before
+		o.lasts(h, k)
+	}
 	o.overtaken(p)
 	o.holds[p.name] = append(o.holds[p.name], h)
 	o.limits(p.name)
+}
+
+// lasts checks that a lease that nobody renews has its length from when it was asked for, or granted.
+func (o *oracle) lasts(h *hold, k *locker.Lock) {
+	if !h.fixed || h.ttl < shortTTL || h.asked.IsZero() && !h.waited || o.w.sessions == 0 && !o.w.watched || len(o.w.servers) > 1 {
+		return
+	}
+	if o.w.faulty(h.p.name, h.at.Add(-recovery), h.at) > 0 { // the lease counts from when the last request was sent
+		return
+	}
+	end := k.Deadline()
+	if early := h.leased().Add(h.ttl * 95 / 100).Sub(end); early > 0 && !end.IsZero() {
+		o.w.fail("the lease of %v is over %v too early, at %v", h, early, end.Sub(o.w.begun))
+	}
 }
 
 // excused reports whether the world has broken what exclusion rests on since a grant. With mu held.
@@ -103,18 +121,24 @@ func (o *oracle) limits(name string) {
 
 // overtaken checks that nobody was overtaken by a grant. With mu held.
 func (o *oracle) overtaken(p *part) {
-	if o.degraded || p.reentered {
+	if o.degraded || p.reentered || o.w.mixed {
 		return
 	}
+	ahead := 0 // of a permit: tickets that share
+	defer func() { o.outnumbered(p, ahead) }()
 	for _, c := range o.calls {
 		a := c.parts[p.name]
 		if a == nil || a == p || a.queued.IsZero() || !a.queued.Before(p.c.begun) || a.rejoined || !a.granted.IsZero() || !c.ended.IsZero() {
 			continue
 		}
-		if c.s.shared && p.c.s.shared || c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
+		if c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
 			continue
 		}
 		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || o.anyBroken(p.name) {
+			continue
+		}
+		if c.s.shared && p.c.s.shared {
+			ahead++
 			continue
 		}
 		o.w.fail("%s waits for %s since %v, and was overtaken by %s, which asked at %v",
@@ -154,8 +178,12 @@ func (o *oracle) released(c *call, err error) {
 	for _, p := range c.parts {
 		begun = p.releasing
 		if !c.p.isDead() {
-			p.gone = o.goneAfter(c, err)
-			p.hold.released = err == nil && c.s.verb != "do" && !p.hold.alive() && len(c.parts) == 1 && p.hold.minHold == 0 && !c.p.isClosing() && c.p.plan.observer == ""
+			gone := o.goneAfter(c, err)
+			if c.p.isClosing() { // Close may have left it to end by itself
+				gone = latest(gone, p.gone)
+			}
+			p.gone = gone
+			p.hold.released = err == nil && c.s.verb != "do" && !p.hold.alive() && len(c.parts) == 1 && p.hold.minHold == 0 && !c.p.isClosing() && c.p.plan.observer == "" && !o.reenters(c)
 		}
 	}
 	o.mu.Unlock()
@@ -167,6 +195,13 @@ func (o *oracle) released(c *call, err error) {
 		err = nil // the event was checked
 	}
 	o.answered(c.p, "release", begun, bound, err)
+}
+
+// reenters reports whether another call of the same owner may be about to re-enter the lock. With mu held.
+func (o *oracle) reenters(c *call) bool {
+	return c.s.owner != "" && slices.ContainsFunc(o.calls, func(other *call) bool {
+		return other.p == c.p && other.s.owner == c.s.owner && other.ended.IsZero()
+	})
 }
 
 // goneAfter is when a ticket has gone after a release that was answered with err. With mu held.
@@ -183,12 +218,12 @@ func (o *oracle) goneAfter(c *call, err error) time.Time {
 
 // slack is how long a ticket may stay whose owner cannot remove it.
 func (o *oracle) slack(c *call) time.Duration {
-	ttl := max(c.s.ttl, c.s.minHold, c.s.extend)
+	ttl := max(c.s.ttl, c.s.minHold, c.s.extend, c.s.extendToo)
 	now := time.Now()
 	if b := driver.BoundsOf(c.p.d, ttl); !o.w.disturbed("", c.begun, now) {
 		return 2*time.Second + min(c.s.minHold, b.Crash)
 	}
-	return o.w.quietSince(now, now).Sub(now) + aftermath // it is removed when the store is back
+	return o.w.quietSince(now, now).Sub(now) + o.lookedFor() // it is removed when the store is back
 }
 
 // endsAt is when the lease of a call has ended by itself that was last renewed then. With mu held.
@@ -200,7 +235,7 @@ func (o *oracle) endsAt(c *call, since time.Time) time.Time {
 	for _, other := range o.calls { // a re-entry may have lengthened it
 		for name, p := range c.parts {
 			if q := other.parts[name]; other == c || p.hold != nil && q != nil && q.hold == p.hold {
-				longest = max(longest, other.s.ttl, other.s.minHold, other.s.extend)
+				longest = max(longest, other.s.ttl, other.s.minHold, other.s.extend, other.s.extendToo)
 			}
 		}
 	}
@@ -266,6 +301,8 @@ func (o *oracle) closed(p *process) {
 				continue
 			}
 			switch now := time.Now(); {
+			case part.granted.IsZero() && part.queued.IsZero() && !c.ended.IsZero() && c.ended.Add(o.lookedFor()).After(p.closing): // a late request is not looked for any more
+				part.gone = o.endsAt(c, latest(now, part.gone))
 			case part.gone.After(p.closing) && o.w.disturbed(p.name, p.closing, now):
 				part.gone = o.endsAt(c, latest(now, part.gone))
 			case part.gone.IsZero() && o.w.disturbed(p.name, c.begun, now):

@@ -26,6 +26,7 @@ type processPlan struct {
 	end      time.Duration // when it is closed or dies, whatever it does then; 0: when its threads have ended
 	dies     bool          // at the end, in each life
 	stays    bool          // it closes only when others have had all names
+	keeps    time.Duration // the length of the lease that it keeps meanwhile
 	closes   int           // how many goroutines close it
 	observer string        // "", "slow" or "panics"
 }
@@ -46,6 +47,7 @@ type step struct {
 	cause     string        // with which the context ends
 	hold      time.Duration
 	extend    time.Duration // while it is held; 0: not
+	extendToo time.Duration // … and from another goroutine at the same time; 0: not
 	inner     []step        // while it is held
 	release   string        // "", "cancelled" (its ctx has ended), "twice", "never"
 }
@@ -70,6 +72,7 @@ func (s *step) String() string {
 	add(s.timeout > 0, "timeout=%v(%s)", s.timeout, s.cause)
 	add(s.hold > 0, "for %v", s.hold)
 	add(s.extend > 0, "extend=%v", s.extend)
+	add(s.extendToo > 0, "extendtoo=%v", s.extendToo)
 	add(s.release != "", "release=%s", s.release)
 	add(len(s.inner) > 0, "with %d inside", len(s.inner))
 	return b.String()
@@ -78,17 +81,20 @@ func (s *step) String() string {
 // faultPlan is a fault of the world.
 type faultPlan struct {
 	at, lasts time.Duration
-	kind      string // cut, suspend, slow, reset, stale, die, quit, leave: of a process; pause, down, crash, full, failover: of a server; tricks: see there
+	kind      string // cut, suspend, slow, reset, stale, stall, die, quit, leave: of a process; pause, down, crash, full, failover, hand: of a server; tricks: see there
 	process   string
 	server    int
 	only      bool // of a process: it concerns the way to that server alone
 	harmless  bool // the store promises that nobody notices
 
-	on     string // "write" or "read": the fault begins with such a message after at
-	by     string // … of this process
-	skip   int    // … when so many have passed
-	served bool   // … when that has been done
-	whole  bool   // it concerns all processes
+	on     string        // "write", "read" or "kind": the fault begins with such a message after at
+	nth    int           // of a kind: which one, in the order in which the process has first sent one
+	by     string        // … of this process
+	skip   int           // … when so many have passed
+	served bool          // … when that has been done
+	delay  time.Duration // … so long after it
+	more   []string      // kinds of faults, each of the next message of that kind: of one that concerns a message
+	whole  bool          // it concerns all processes
 }
 
 func (f faultPlan) String() string {
@@ -118,6 +124,10 @@ func draw(seed uint64, world string) *plan {
 		p.world = world
 	}
 	g := newGrammar(s, seed, p.world)
+	if newStream(seed, "focus").one(2) {
+		p.focus(g)
+		return p
+	}
 	calm := p.world == "memory" || s.one(4)
 	for i := range pick(s, 1, 2, 2, 3, 4) {
 		p.processes = append(p.processes, g.process(fmt.Sprintf("p%d", i), calm))
@@ -132,11 +142,12 @@ func draw(seed uint64, world string) *plan {
 	if !calm && plain > 0 {
 		p.tricks()
 	}
+	p.crowd()
 	return p
 }
 
-// redlockNodes is how many nodes the world "redlock" has.
-const redlockNodes = 5
+// redlockNodes is how many nodes the world "redlock" of a seed has.
+func redlockNodes(seed uint64) int { return pick(newStream(seed, "nodes"), 3, 3, 5) }
 
 // grammar draws programs.
 type grammar struct {
@@ -147,6 +158,7 @@ type grammar struct {
 	limits []int           // of each name, when it is a semaphore
 	steps  int             // of a goroutine, at the most
 	short  bool            // leases are over soon
+	ttl    time.Duration   // of all leases; 0: each has its own
 	start  time.Duration   // within which the processes start
 	holds  time.Duration   // for which locks are held at the most, mostly
 	has    map[string]bool // features of this seed
@@ -193,10 +205,21 @@ func (g *grammar) process(name string, calm bool) *processPlan {
 		}
 		p.threads = append(p.threads, steps)
 	}
+	if g.feature("twins", 2) {
+		g.twins(p)
+	}
+	switch {
+	case g.feature("poll", 4):
+		g.poll(p)
+	case g.feature("loop", 2):
+		g.loop(p)
+	}
 	if g.feature("end", 2) || p.lives > 1 {
 		p.end = g.between(10*time.Millisecond, time.Minute)
 	}
-	p.stays = p.end == 0 && g.feature("stay", 2)
+	if p.stays = p.end == 0 && g.feature("stay", 2); p.stays {
+		p.keeps = max(g.ttl, 2*time.Second)
+	}
 	p.dies = p.end > 0 && !calm && g.world != "memory" && g.one(3)
 	if g.feature("observer", 2) {
 		p.observer = pick(g.stream, "slow", "slow", "panics")
@@ -206,10 +229,12 @@ func (g *grammar) process(name string, calm bool) *processPlan {
 
 func (g *grammar) step(depth int) step {
 	if depth == 0 && g.feature("sleep", 4) {
-		return step{verb: "sleep", hold: g.between(time.Millisecond, 2*g.holds)}
+		s := step{verb: "sleep", hold: g.between(time.Millisecond, 2*g.holds)}
+		g.nearBound(&s.hold, g.ttl)
+		return s
 	}
 	if g.feature("ask", 5) {
-		s := step{verb: pick(g.stream, "inspect", "inspect", "list", "ping", "break"), names: []string{pick(g.stream, g.names...)}, wait: -1}
+		s := step{verb: pick(g.stream, "inspect", "inspect", "list", "ping", "break", "break"), names: []string{pick(g.stream, g.names...)}, wait: -1}
 		if g.one(3) {
 			s.timeout, s.cause = g.between(time.Microsecond, time.Second), pick(g.stream, causes...)
 		}
@@ -228,8 +253,12 @@ func (g *grammar) step(depth int) step {
 	if g.one(8) {
 		s.hold = g.upTo(2 * min(s.ttl, 20*time.Second))
 	}
+	g.nearBound(&s.hold, s.ttl)
 	if g.feature("extend", 4) {
 		s.extend = g.between(time.Millisecond, time.Minute)
+		if g.feature("extend more", 2) {
+			s.extendToo = g.between(time.Millisecond, time.Minute)
+		}
 	}
 	if depth < 2 && g.feature("inner", 3) {
 		for range 1 + g.n(2) {
@@ -258,7 +287,9 @@ func (g *grammar) kind(s *step) {
 	case g.feature("shared", 2):
 		s.shared = true
 	case g.feature("limit", 2):
-		s.shared, s.limit = true, g.limits[i]
+		if s.shared, s.limit = true, g.limits[i]; g.feature("limits differ", 2) {
+			s.limit = 1 + g.n(3)
+		}
 	}
 	s.noReentry = g.feature("no re-entry", 3)
 	if g.feature("owner", 3) {
@@ -280,10 +311,17 @@ func (g *grammar) lease(s *step) {
 		case "redis", "redlock": // a released lease may come back with old data
 			s.ttl = min(s.ttl, time.Minute)
 		}
+	case g.feature("long", 3):
+		s.ttl = g.between(90*time.Second, 5*time.Minute)
 	}
 	if s.fixed = g.feature("fixed", 2); s.fixed {
-		s.ttl = min(s.ttl, 30*time.Second)
+		longest := 30 * time.Second
+		if g.world == "memcached" || g.world == "dynamodb" {
+			longest = 3 * time.Minute // beyond what the store keeps a queue without tickets
+		}
+		s.ttl = min(s.ttl, longest)
 	}
+	g.same(s)
 	if g.feature("minimum hold", 6) {
 		s.minHold = g.between(time.Millisecond, 20*time.Second)
 	}
@@ -310,7 +348,10 @@ var causes = []string{"deadline", "cancelled", "not acquired", "lost", "closed",
 func (g *grammar) faults() []string {
 	kinds := []string{"cut", "cut", "suspend", "slow", "reset", "pause", "down", "crash", "full"}
 	if g.world == "consul" || g.world == "etcd" {
-		kinds = append(kinds, "stale", "stale")
+		kinds = append(kinds, "stale", "stale", "stale", "stale", "hand", "hand")
+	}
+	if g.world == "etcd" {
+		kinds = append(kinds, "stall")
 	}
 	if g.world == "redis" {
 		kinds = append(kinds, "failover", "failover")
@@ -322,7 +363,7 @@ func (g *grammar) faults() []string {
 func (g *grammar) fault(p *plan, kind string) faultPlan {
 	f := faultPlan{kind: kind, at: g.upTo(pick(g.stream, time.Second, 8*time.Second, 30*time.Second)), lasts: g.between(10*time.Millisecond, 40*time.Second)}
 	switch f.kind {
-	case "cut", "suspend", "slow", "reset", "stale":
+	case "cut", "suspend", "slow", "reset", "stale", "stall":
 		f.process = pick(g.stream, p.processes...).name
 	case "crash":
 		f.lasts = min(f.lasts, 5*time.Second)
@@ -330,10 +371,11 @@ func (g *grammar) fault(p *plan, kind string) faultPlan {
 	switch g.world {
 	case "all", "fallback":
 		f.server = g.n(2)
+		f.only = f.process != "" && f.kind != "suspend" && g.one(2)
 	case "redlock":
-		f.server = g.n(redlockNodes)
+		f.server = g.n(redlockNodes(g.seed))
 		if f.only = f.process != "" && f.kind != "suspend" && g.one(2); g.minority {
-			if f.server = g.n(redlockNodes / 2); f.kind == "suspend" {
+			if f.server = g.n(redlockNodes(g.seed) / 2); f.kind == "suspend" {
 				f.kind = "cut"
 			}
 			f.only, f.harmless = f.process != "", true

@@ -148,7 +148,7 @@ func (d *database) tell(notices []pgNotice) {
 		channel := fmt.Sprintf("locker_%x", n.process>>16)
 		for _, pid := range slices.Sorted(maps.Keys(d.links)) {
 			if l := d.links[pid]; l.channels[channel] {
-				l.c.push(pgNotification(pid, channel, n.text), false)
+				l.c.push(pgNotification(pid, channel, n.text), 0)
 			}
 		}
 	}
@@ -185,6 +185,10 @@ func openDatabase(s *server, process string) (driver.Driver, *path, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	driver, err := postgres.New(pool)
+	var opts []postgres.Option
+	if newStream(s.w.seed, "listen").one(2) { // else nothing but heartbeats and polls tells of grants
+		opts = append(opts, postgres.WithoutListen())
+	}
+	driver, err := postgres.New(pool, opts...)
 	return ownedPool{driver, pool}, p, err
 }

@@ -30,6 +30,7 @@ type process struct {
 
 	mu        sync.Mutex
 	calls     []*call
+	naps      []nap
 	suspended time.Time // until then it does nothing
 	closing   time.Time // when Close was called
 	closed    time.Time // when it returned
@@ -48,7 +49,7 @@ func newProcess(w *world, o *oracle, plan *processPlan, life int) (*process, err
 	opts := []locker.ClientOption{locker.WithObserver(o.observe(p))}
 	switch plan.observer {
 	case "slow":
-		opts = append(opts, locker.WithObserver(func(context.Context, locker.Event) { w.sleep(p.rnd.between(time.Millisecond, 20*time.Second)) }))
+		opts = append(opts, locker.WithObserver(func(ctx context.Context, _ locker.Event) { p.nap(ctx, p.rnd.between(time.Millisecond, 20*time.Second)) }))
 	case "panics":
 		opts = append(opts, locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if (e.Kind == locker.EventAcquired || e.Kind == locker.EventFailed || e.Kind == locker.EventWaiting) && p.rnd.one(3) {
@@ -132,7 +133,7 @@ func (p *processPlan) kept() string { return "kept-" + p.name }
 // keep holds a lock that nobody else wants, for as long as the process stays.
 func (p *process) keep() {
 	defer p.recovers("keep")
-	k, err := p.client.Acquire(p.ctx, p.plan.kept(), locker.WithTTL(2*time.Second), locker.WithWait(time.Second))
+	k, err := p.client.Acquire(p.ctx, p.plan.kept(), locker.WithTTL(p.plan.keeps), locker.WithWait(time.Second))
 	p.stay()
 	if err == nil {
 		_ = k.Release(p.ctx)
@@ -208,6 +209,41 @@ func (p *process) suspend(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.suspended = until
+}
+
+// nap is the time that a slow observer takes, for the event of a call.
+type nap struct {
+	c        *call // nil: of none that is known
+	from, to time.Time
+}
+
+// nap has an observer take that long.
+func (p *process) nap(ctx context.Context, d time.Duration) {
+	c, _ := ctx.Value(callKey{}).(*call)
+	now := time.Now()
+	p.mu.Lock()
+	p.naps = append(p.naps, nap{c, now, now.Add(d)})
+	p.mu.Unlock()
+	p.w.sleep(d)
+}
+
+// napped reports whether the observers of other calls with the same owner have taken as long, in the time of a call, as
+// the store may take for an answer, or all of them as long as the call has.
+func (p *process) napped(c *call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	others, all := time.Second, time.Second // messages
+	for _, n := range p.naps {
+		if n.c != nil && n.c.s.owner != c.s.owner || !n.to.After(c.begun) {
+			continue
+		}
+		taken := n.to.Sub(latest(n.from, c.begun))
+		if all += taken; n.c != c {
+			others += taken
+		}
+	}
+	over := c.s.wait >= 0 && all > c.s.wait || c.s.timeout > 0 && all > c.s.timeout
+	return c.s.owner != "" && (others > locker.DefaultAnswerTimeout || over)
 }
 
 // waitAwake waits while the process is suspended.
@@ -328,12 +364,28 @@ func (t *thread) call(ctx context.Context, c *call) {
 
 // breakOne breaks a ticket of a queue.
 func (t *thread) breakOne(ctx context.Context, c *call) {
-	q, err := t.p.client.Inspect(ctx, c.s.names[0])
-	if err == nil && len(q.Tickets) > 0 {
-		token := q.Tickets[t.p.rnd.n(len(q.Tickets))].Token
-		t.p.w.step("%s breaks %s %d", t.name, c.s.names[0], token)
-		t.p.o.breaks(c.s.names[0], token)
-		err = t.p.client.Break(ctx, c.s.names[0], token)
+	name := c.s.names[0]
+	var tokens []uint64
+	var err error
+	if tokens = t.p.o.tokens(name); len(tokens) == 0 || t.p.rnd.one(2) {
+		var q locker.Queue
+		if q, err = t.p.client.Inspect(ctx, name); err == nil {
+			tokens = nil
+			for _, ticket := range q.Tickets {
+				tokens = append(tokens, ticket.Token)
+			}
+		}
+	}
+	if err == nil && len(tokens) > 0 {
+		token := pick(t.p.rnd, tokens...)
+		t.p.w.step("%s breaks %s %d", t.name, name, token)
+		t.p.o.breaks(name, token)
+		before := t.p.w.has(name, token)
+		err = t.p.client.Break(ctx, name, token)
+		t.p.o.brokeOne(c, token, before, err)
+		if err == nil {
+			t.p.o.mustLearn(name, token)
+		}
 	}
 	t.p.o.ended(c, err)
 }
@@ -368,15 +420,28 @@ func (t *thread) hold(ctx context.Context, c *call, k *locker.Lock, err error) {
 
 // held is what is done while the lock is held.
 func (t *thread) held(ctx context.Context, c *call, k *locker.Lock) {
-	if c.s.extend > 0 {
-		begun := time.Now()
-		err := k.Extend(t.p.ctx, c.s.extend)
-		t.p.w.step("%s extend %v: %v", t.name, c.s.extend, err)
-		t.p.o.extended(c, begun, err)
-	}
+	t.extend(c, k)
 	t.all(ctx, c.s.inner)
 	t.pause(ctx, c.s.hold)
 	t.p.waitAwake()
+}
+
+// extend extends the lease of a lock, perhaps from two goroutines at once.
+func (t *thread) extend(c *call, k *locker.Lock) {
+	var all sync.WaitGroup
+	for _, d := range []time.Duration{c.s.extend, c.s.extendToo} {
+		if d == 0 {
+			continue
+		}
+		all.Go(func() {
+			begun := time.Now()
+			err := k.Extend(t.p.ctx, d)
+			t.p.w.step("%s extend %v: %v", t.name, d, err)
+			t.p.o.extended(c, begun, err)
+		})
+		t.p.w.sleep(time.Microsecond)
+	}
+	all.Wait()
 }
 
 // pause waits, at the most until ctx ends.

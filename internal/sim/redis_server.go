@@ -196,7 +196,7 @@ func (r *redisRun) publish(channel, message string) any {
 		if l.term == r.link.term {
 			here++
 		}
-		l.c.push(encode(nil, []any{"message", channel, message}), false)
+		l.c.push(encode(nil, []any{"message", channel, message}), 0)
 	}
 	return here
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lockerproject/locker/compose"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/driver/redlock"
 )
 
 var traced = flag.Bool("messages", false, "sim: print all messages of the run")
@@ -34,6 +35,9 @@ type outcome struct {
 // run runs a plan in a bubble.
 func run(t *testing.T, p *plan) (out outcome) {
 	w := &world{seed: p.seed, used: make(map[int64]bool), names: make(map[string]string)}
+	if slices.ContainsFunc(p.faults, func(f faultPlan) bool { return f.on == "kind" }) {
+		w.kinds = make(kinds)
+	}
 	out.trace = w.trace
 	defer func() {
 		if r := recover(); r != nil { // the bubble cannot end
@@ -44,6 +48,10 @@ func run(t *testing.T, p *plan) (out outcome) {
 	synctest.Test(t, func(*testing.T) {
 		w.begun, w.checked = time.Now(), make(chan struct{})
 		r := &runner{w: w, o: newOracle(w), plan: p}
+		if r.shortest() >= time.Second { // shorter ones are renewed that often
+			w.busy.begin()
+		}
+		w.pushed = r.o.pushed
 		r.run()
 		out.calls = len(r.o.calls)
 		for _, holds := range r.o.holds {
@@ -99,6 +107,9 @@ func (r *runner) wait(all *sync.WaitGroup) {
 	most := min(3*time.Hour+2*r.o.longest, 12*time.Hour) // a lock that is never released costs its renewals
 	select {
 	case <-done:
+	case <-r.w.busy.over:
+		r.end()
+		<-done
 	case <-time.After(most):
 		r.w.fail("after %v something has not come back: %s", most, r.stuck())
 		r.end()
@@ -160,18 +171,22 @@ func (r *runner) build() {
 			s.model, w.late = newTable(s), max(w.late, 700*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openTable(s, p) }
 		case "consul":
+			w.sessions = 10 * time.Second
 			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openConsul(s, p) }
 		case "etcd":
+			w.sessions = 2 * time.Second
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
 		case "postgres":
 			d := newDatabase(s)
 			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, 500*time.Millisecond)
+			w.liveness = 4 * time.Second // of the driver, unless it is told another one
 			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
 		case "redis":
 			n := newNode(s)
 			s.model, w.drift, w.late = n, max(0, n.rate-1), max(w.late, 300*time.Millisecond)
+			w.liveness, w.relistens = 3*time.Second, true
 			return func(p string) (driver.Driver, *path, error) { return openRedis(s, p) }
 		}
 		panic("sim: no world " + kind)
@@ -182,7 +197,7 @@ func (r *runner) build() {
 			return d, []*path{way}, err
 		}
 	}
-	two := func(first, second string, join func(a, b driver.Driver) driver.Driver) {
+	two := func(first, second string, join func(process string, a, b driver.Driver) driver.Driver) {
 		a, b := add(first), add(second)
 		w.open = func(p string) (driver.Driver, []*path, error) {
 			d1, p1, err := a(p)
@@ -193,7 +208,7 @@ func (r *runner) build() {
 			if err != nil {
 				return nil, nil, err
 			}
-			return join(d1, d2), []*path{p1, p2}, nil
+			return join(p, d1, d2), []*path{p1, p2}, nil
 		}
 	}
 	switch r.plan.world {
@@ -207,18 +222,22 @@ func (r *runner) build() {
 			return m.Join(), nil, nil
 		}
 	case "all":
-		two("bank", "memcached", func(a, b driver.Driver) driver.Driver { return compose.All(a, b) })
+		r.all(two)
 		w.late = 2 * w.late
 	case "redlock":
-		for i := range redlockNodes {
+		for i := range redlockNodes(w.seed) {
 			w.servers = append(w.servers, &server{w: w, name: fmt.Sprint("redlock", i)})
 		}
 		newNodes(w.servers)
-		w.late = 500 * time.Millisecond
+		w.late, w.slow = 500*time.Millisecond, 2*redlock.DefaultTimeout
 		w.open = func(p string) (driver.Driver, []*path, error) { return openRedlock(w.servers, p) }
 	case "fallback":
-		two("bank", "bank", func(a, b driver.Driver) driver.Driver { return compose.Fallback(a, compose.TokenBase(b, 1<<40)) })
+		w.hasSecond = true
+		two("bank", "bank", func(_ string, a, b driver.Driver) driver.Driver {
+			return compose.Fallback(a, compose.TokenBase(b, 1<<40))
+		})
 	default:
+		w.exact = r.plan.world == "bank"
 		one(add(r.plan.world))
 	}
 }
@@ -231,9 +250,16 @@ func (r *runner) fault(f faultPlan, rnd *stream) {
 		until = r.w.unique(time.Now().Add(f.lasts))
 		r.begin(f, until)
 	}
-	if f.on == "" {
+	switch {
+	case f.on == "":
 		begin()
-	} else if !r.w.arm(f, begin) {
+	case f.delay > 0:
+		if !r.w.arm(f, func() {}) {
+			return
+		}
+		r.w.sleep(f.delay)
+		begin()
+	case !r.w.arm(f, begin):
 		return
 	}
 	r.w.sleep(time.Until(until))
@@ -256,12 +282,18 @@ func (r *runner) begin(f faultPlan, until time.Time) {
 	}
 	if !f.harmless {
 		r.w.fault(f.kind, whom, until)
+		if whom == "" && !f.whole || f.only {
+			r.w.faultOf(f.server % len(r.w.servers))
+		}
 	}
 	switch {
+	case slices.Contains(single, f.kind): // it concerns the message that it has waited for
 	case slices.Contains(tricks, f.kind):
 		r.trick(f, until)
 	case f.kind == "die" || f.kind == "quit" || f.kind == "leave":
 		r.ends(f.process, f.kind)
+	case f.kind == "hand":
+		r.byHand(r.w.servers[0], newStream(r.w.seed, fmt.Sprint("hand ", f.on, f.nth, f.skip, f.at)))
 	case whom != "":
 		r.faultOf(f, until)
 	default:
@@ -279,6 +311,9 @@ func (r *runner) faultOf(f faultPlan, until time.Time) {
 			p.reset()
 			return
 		}
+		if f.kind == "stale" && p.deposed != nil {
+			defer p.deposed()
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		switch f.kind {
@@ -286,6 +321,8 @@ func (r *runner) faultOf(f faultPlan, until time.Time) {
 			p.slow = latest(p.slow, until)
 		case "stale":
 			p.stale = latest(p.stale, until)
+		case "stall":
+			p.stalled = time.Now()
 		default:
 			p.cut = latest(p.cut, until)
 		}
@@ -395,6 +432,7 @@ func (r *runner) free(p *process, names []string, bound time.Duration) {
 			continue
 		}
 		w.step("checker has %s after %v", name, time.Since(begun))
+		r.o.free(name, begun)
 		if err := k.Release(context.Background()); err != nil {
 			w.fail("checker: release: %v", err)
 		}
@@ -420,8 +458,19 @@ func (r *runner) names() (names []string) {
 
 // longest returns the longest lease of the plan.
 func (r *runner) longest() (longest time.Duration) {
-	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend) })
+	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend, s.extendToo) })
 	return min(longest, math.MaxInt64/4)
+}
+
+// shortest returns the shortest lease of the plan.
+func (r *runner) shortest() time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	r.plan.eachStep(func(_ *processPlan, s *step) {
+		if s.ttl > 0 {
+			shortest = min(shortest, s.ttl)
+		}
+	})
+	return shortest
 }
 
 // eachStep calls f with each step of a plan.

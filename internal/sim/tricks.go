@@ -15,13 +15,23 @@ import (
 //	blur   each answer to a reading has an even chance to be late, behind what happens meanwhile
 //	lose   no write arrives, and each reading does
 //
-// A fault of any kind may wait for one of the next writes or readings of a process
-// (faultPlan.on), and begin when that is sent or, with served, when the server has done it.
+// or that concern one message alone, with which they begin:
+//
+//	drop   it never arrives, and some time later its connection breaks
+//	deaf   it is served, its answer never arrives, and some time later its connection breaks
+//	hold   it arrives late, perhaps behind what is sent after it
+//	keep   its answer arrives late
+//
+// A fault of any kind may wait for one of the next writes or readings of a process, or for one of
+// a kind that the process has sent (faultPlan.on), and begin when that is sent or, with served, when the server has done it.
 // What a program may do at any time is done at such moments, too:
 //
 //	leave  the contexts of a process's calls end
 //	quit   the process closes its Client
 var tricks = []string{"lag", "mute", "blur", "lose"}
+
+// single are the tricks that concern one message.
+var single = []string{"drop", "deaf", "hold", "keep"}
 
 // tricks draws faults for a plan that has some already. What it draws comes from a stream of
 // its own: the rest of the plan is the same with it and without.
@@ -55,7 +65,7 @@ func (p *plan) tricks() {
 			f.harmless = true
 		}
 		if minority && f.kind != "die" {
-			f.ofMinority(s)
+			f.ofMinority(s, redlockNodes(p.seed))
 		}
 		p.faults = append(p.faults, f)
 	}
@@ -63,11 +73,11 @@ func (p *plan) tricks() {
 }
 
 // ofMinority has a fault concern a minority of Redlock's nodes, which nobody may notice.
-func (f *faultPlan) ofMinority(s *stream) {
+func (f *faultPlan) ofMinority(s *stream, nodes int) {
 	if f.kind == "suspend" {
 		f.kind = "cut"
 	}
-	f.server, f.harmless = s.n(redlockNodes/2), true
+	f.server, f.harmless = s.n(nodes/2), true
 	f.only = !f.whole
 }
 
@@ -84,8 +94,11 @@ func (p *plan) holdLonger(s *stream) {
 type trap struct {
 	process string
 	write   bool
+	nth     int // of the process's kinds of messages, from 1 on; 0: of any kind
 	served  bool
-	skip    int // how many messages pass first; guarded by world.mu
+	once    *once   // what becomes of the message; nil: nothing special
+	more    []*once // what becomes of those of the kind that follow it
+	skip    int     // how many messages pass first; guarded by world.mu
 	begin   func()
 	sprung  chan struct{}
 }
@@ -95,6 +108,15 @@ type trap struct {
 func (w *world) arm(f faultPlan, begin func()) bool {
 	const most = 30 * time.Second
 	t := &trap{process: f.by, write: f.on == "write", served: f.served, skip: f.skip, begin: begin, sprung: make(chan struct{})}
+	if f.on == "kind" {
+		t.nth = 1 + f.nth
+	}
+	if slices.Contains(single, f.kind) {
+		t.once = &once{f.kind, f.lasts}
+		for _, kind := range f.more {
+			t.more = append(t.more, &once{kind, f.lasts})
+		}
+	}
 	w.mu.Lock()
 	w.traps = append(w.traps, t)
 	w.mu.Unlock()
@@ -119,14 +141,22 @@ func (w *world) disarm(t *trap) bool {
 	return false
 }
 
-// passes springs the traps for a message that is sent now, or has been served.
-func (p *path) passes(what string, served bool) {
+// passes springs the traps for a message that is sent now, or has been served. It returns what becomes
+// of the message; nil: nothing special.
+func (p *path) passes(what string, served bool) (one *once) {
 	w := p.w
+	if !served {
+		w.busy.count(w, p.process)
+	}
 	w.mu.Lock()
+	kind := 0
+	if w.kinds != nil {
+		kind = w.kinds.of(p.process, what)
+	}
 	var all []*trap
 	for _, t := range w.traps {
 		switch {
-		case t.process != p.process || t.served != served || t.write != writes(what):
+		case t.process != p.process || t.served != served || t.nth == 0 && t.write != writes(what) || t.nth > 0 && t.nth != kind:
 		case t.skip > 0:
 			t.skip--
 		default:
@@ -138,8 +168,26 @@ func (p *path) passes(what string, served bool) {
 		if w.disarm(t) {
 			t.begin()
 			close(t.sprung)
+			if t.once != nil {
+				one = t.once
+			}
+			w.follow(t)
 		}
 	}
+	return one
+}
+
+// follow sets the trap for the message that follows that of another trap.
+func (w *world) follow(t *trap) {
+	if len(t.more) == 0 {
+		return
+	}
+	next := *t
+	next.once, next.more, next.skip, next.sprung = t.more[0], t.more[1:], 0, make(chan struct{})
+	next.begin = func() { w.fault(next.once.kind, next.process, time.Now().Add(next.once.lasts)) }
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.traps = append(w.traps, &next)
 }
 
 // writes reports whether a request may change what the server has.
@@ -170,7 +218,7 @@ const mostLag = 80 * time.Second
 
 // settle waits until all writes have arrived that may be late.
 func (r *runner) settle() {
-	if slices.ContainsFunc(r.plan.faults, func(f faultPlan) bool { return f.kind == "lag" }) {
+	if slices.ContainsFunc(r.plan.faults, func(f faultPlan) bool { return f.kind == "lag" || f.kind == "hold" }) {
 		r.w.sleep(mostLag)
 	}
 }
@@ -230,11 +278,15 @@ func (r *runner) ends(name, how string) {
 
 // when is how a trap is written in a plan.
 func (f faultPlan) when() string {
+	on := f.on
+	if on == "kind" {
+		on = fmt.Sprintf("message of kind %d", f.nth)
+	}
 	switch {
 	case f.on == "":
 		return ""
 	case f.served:
-		return fmt.Sprintf(", when a %s of %s has been done, after %d more", f.on, f.by, f.skip)
+		return fmt.Sprintf(", %v after a %s of %s has been done, after %d more; then %v", f.delay, on, f.by, f.skip, f.more)
 	}
-	return fmt.Sprintf(", when %s sends a %s, after %d more", f.by, f.on, f.skip)
+	return fmt.Sprintf(", %v after %s sends a %s, after %d more; then %v", f.delay, f.by, on, f.skip, f.more)
 }

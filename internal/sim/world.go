@@ -15,11 +15,20 @@ type world struct {
 	seed  uint64
 	begun time.Time
 
-	servers []*server
-	open    func(process string) (driver.Driver, []*path, error)
-	watched bool          // a dead process is found by whoever waits long enough
-	drift   float64       // by which part a server's clock runs faster than those of the processes
-	late    time.Duration // by how much a grant may come after it was possible, in a healthy world
+	servers   []*server
+	open      func(process string) (driver.Driver, []*path, error)
+	watched   bool                                // a dead process is found by whoever waits long enough
+	sessions  time.Duration                       // the shortest that the store gives; 0: it has none
+	liveness  time.Duration                       // after which a waiter of whom a server of Redis or a database hears nothing is dead to it; 0: another store
+	drift     float64                             // by which part a server's clock runs faster than those of the processes
+	late      time.Duration                       // by how much a grant may come after it was possible, in a healthy world
+	slow      time.Duration                       // by how much an answer is late while a minority of the servers does not answer
+	both      bool                                // each lock needs two servers
+	mixed     bool                                // some processes use one of two stores, where others queue later
+	hasSecond bool                                // the second server is asked instead of the first while that is away
+	relistens bool                                // who waits asks for what it has missed as soon as its connection is there again
+	exact     bool                                // the only errors of the driver are those of its network: the rest is the core's
+	pushed    func(process string, h driver.Hold) // is called when a process was notified of a loss
 
 	checked chan struct{} // closed when all names were had, after the last fault
 
@@ -27,7 +36,10 @@ type world struct {
 	used   map[int64]bool // instants at which something wakes
 	log    []entry
 	faults []interval
+	twice  []interval // when requests were done that are sent again
 	traps  []*trap
+	busy   rates
+	kinds  kinds             // of messages that were sent; nil: no fault waits for one
 	broken []string          // violations
 	names  map[string]string // of ticket IDs, which are random
 }
@@ -44,6 +56,7 @@ type interval struct {
 	from, to time.Time
 	kind     string
 	process  string
+	server   int // alone; < 0: all
 }
 
 // unique returns the first instant, from t on, at which nothing else wakes. If two
@@ -104,7 +117,14 @@ func (w *world) fail(format string, args ...any) {
 func (w *world) fault(kind, process string, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.faults = append(w.faults, interval{time.Now(), until, kind, process})
+	w.faults = append(w.faults, interval{time.Now(), until, kind, process, -1})
+}
+
+// faultOf says that the last fault concerns one server alone.
+func (w *world) faultOf(server int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults[len(w.faults)-1].server = server
 }
 
 // recovery is how long after a fault its effects may last: requests time out, and pauses
@@ -129,9 +149,22 @@ const aftermath = time.Minute + recovery
 
 // after is how long the effects of a fault may last. Only what leaves a connection open that
 // is dead is not noticed soon.
-func (f *interval) after() time.Duration {
+func (w *world) after(f *interval) time.Duration {
+	if w.relistens {
+		switch f.kind {
+		case "reset", "drop", "deaf":
+			return 700 * time.Millisecond
+		case "failover":
+			return recovery
+		}
+	}
 	switch f.kind {
-	case "reset", "lag", "mute", "blur":
+	case "keep": // who has waited for the answer has it at the end
+		if w.sessions > 0 {
+			return 200 * time.Millisecond
+		}
+		return recovery
+	case "reset", "lag", "mute", "blur", "drop", "deaf", "hold":
 		return recovery
 	}
 	return aftermath
@@ -144,7 +177,7 @@ func (w *world) quietSince(from, to time.Time, processes ...string) time.Time {
 	defer w.mu.Unlock()
 	for _, f := range w.faults {
 		if f.from.Before(to) && (f.process == "" || len(processes) == 0 || slices.Contains(processes, f.process)) {
-			from = latest(from, f.to.Add(f.after()))
+			from = latest(from, f.to.Add(w.after(&f)))
 		}
 	}
 	return from
@@ -189,6 +222,15 @@ type model interface {
 // finder is a model that can say whether a ticket is there.
 type finder interface {
 	has(name string, token uint64) bool
+}
+
+// has reports whether the one server has a ticket.
+func (w *world) has(name string, token uint64) bool {
+	if len(w.servers) != 1 {
+		return false
+	}
+	k, ok := w.servers[0].model.(finder)
+	return ok && k.has(name, token)
 }
 
 // forgetful is a model that may forget some leases, and remember others that were released.

@@ -279,7 +279,8 @@ func (t *ticket) move(ahead int, now time.Time) {
 	case t.moved.IsZero():
 		t.interval = firstInterval
 	case ahead < t.ahead:
-		t.interval = now.Sub(t.moved) / time.Duration(t.ahead-ahead)
+		took := now.Sub(t.moved) / time.Duration(t.ahead-ahead)
+		t.interval = min(took, t.interval+(took-t.interval)/4)
 	default:
 		t.interval = max(t.interval, now.Sub(t.moved))
 		return

@@ -12,6 +12,7 @@ const (
 	othersPoll    = 100 * time.Millisecond // otherwise: it is notified when one becomes the next, or is granted
 	pollPart      = 8                      // the interval is this part of that ticket's time as the next
 	restPart      = 4                      // the interval is at least this many times as long as a poll takes
+	soonPart      = 3                      // the queue is read after this part of the estimated time
 	firstInterval = 2 * time.Millisecond   // the first estimate of how long each ticket ahead takes
 	slowestPoll   = 250 * time.Millisecond // of a slow store
 	failedPoll    = 200 * time.Millisecond // while the store does not answer
@@ -28,7 +29,7 @@ type attendant struct {
 
 	shortest time.Duration // life of a waiting ticket
 	next     time.Time     // when a ticket last became the next; zero: none is
-	soon     time.Duration // half the estimated time until another becomes the next
+	soon     time.Duration // a part of the estimated time until another becomes the next
 	anyWaits bool          // some ticket waits
 	scanned  time.Time
 
@@ -87,7 +88,7 @@ func (a *attendant) scan() {
 		a.anyWaits = true
 		a.shortest = min(a.shortest, t.life())
 		if t.ahead > 0 || t.moved.IsZero() {
-			a.soon = min(a.soon, max(leastPoll, t.interval*time.Duration(t.ahead)/2))
+			a.soon = min(a.soon, t.soon(a.readAt))
 		} else if t.moved.After(a.next) {
 			a.next = t.moved
 		}
@@ -99,6 +100,14 @@ func (a *attendant) scan() {
 	if a.e.recalled {
 		a.e.recalled, a.sampled = false, time.Time{} // a ticket may expire sooner than was known
 	}
+}
+
+// soon is how long after the last reading the ticket's queue is read again, to find the ticket as the next. Whatever that
+// reading was worth, the ticket had not moved since: it may have found a document that cannot be read, or a ticket that is
+// granted already. With mu held.
+func (t *ticket) soon(readAt time.Time) time.Duration {
+	each := max(t.interval, readAt.Sub(t.moved))
+	return max(leastPoll, min(each, soonPart*mostSample)*time.Duration(t.ahead)/soonPart) // more would overflow, for many tickets
 }
 
 // interval is the poll interval. A poller rests for longer than the store takes to answer, so that the pollers of many

@@ -179,7 +179,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		e.forget(t)
 		return err
 	default: // the entry may be there, or may still be created
-		t.settle(orphan)
+		t.putEnded(orphan)
 		e.retire(t.session)
 		if t.released {
 			err = errReleased
@@ -187,7 +187,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		return err
 	}
 	t.Number, t.Version = p.Number, p.Version
-	t.settle(leaving) // nobody waits for it yet
+	t.putEnded(leaving) // nobody waits for it yet
 	switch {
 	case p.Granted:
 		e.granted(t)
@@ -277,11 +277,11 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	return g, nil
 }
 
-// confirm looks for the entry of a ticket that was granted unseen. It tries until ctx ends,
-// as ensure does.
+// confirm looks for the entry of a ticket that was granted unseen, or that may have been
+// broken before its put was answered. It tries until ctx ends, as ensure does.
 func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	e.mu.Lock()
-	s, unseen := t.session, t.unseen
+	s, unseen := t.session, t.unseen || t.unsure()
 	e.mu.Unlock()
 	if !unseen {
 		return nil // the usual case
@@ -302,7 +302,7 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 			if len(missing) > 0 {
 				e.forget(t) // nobody has the grant yet, so this is no loss to report
 				t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-				t.queue.settle()
+				t.queue.grantReady()
 			}
 			return nil
 		}

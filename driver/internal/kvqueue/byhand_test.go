@@ -55,7 +55,7 @@ func TestRemovedBeforeGrant(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.e.opts.Losses, b.e.opts.Confirm, b.e.opts.LocalWait = false, true, time.Hour
+				b.store.unwatched, b.e.opts.Confirm, b.e.opts.LocalWait = true, true, time.Hour
 				holder := b.another()
 				if one.within {
 					holder = b.e
@@ -94,7 +94,7 @@ func TestConfirmIsRepeated(t *testing.T) {
 	for what, gives := range map[string]bool{"granted": true, "given up": false} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.e.opts.Losses, b.e.opts.Confirm, b.e.opts.LocalWait = false, true, time.Hour
+				b.store.unwatched, b.e.opts.Confirm, b.e.opts.LocalWait = true, true, time.Hour
 				h := b.get(b.e, request("a", "0"))
 				w := b.wait(b.e, request("a", "w"))
 				b.store.with(func(what, _ string, _ bool) error {

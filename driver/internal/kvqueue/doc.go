@@ -61,6 +61,31 @@
 // minimum hold, starts with a keep-alive of its own. A session without tickets is ended
 // after ten seconds.
 //
+// The lease of a grant counts from a request that the store has executed:
+//
+//	keep-alive sent   put or grant     the lease is over    the session ends
+//	      │────────────────┼───────────────────┼───────────────────┼──►
+//	      │◄─ a sixth of the TTL at most, or a third after a wait
+//	      │◄────────── TTL of the session: its class ─────────────►│
+//	               │◄── TTL of the lease ─────►│
+//	               Grant.Asked: the middle of what the session has to spare
+//
+// # Losses
+//
+// A ticket may go without its driver, if its session ends or somebody breaks it. Each
+// session with a ticket that has stayed for 200 ms is watched for that (Store.Losses), by
+// a key that ends with the session, and that is changed by who breaks a ticket of it. All
+// that the watch reports is that something may be lost: the engine asks which tickets are
+// missing, and has the queues of these read; it asks until the store answers. A ticket that
+// was not seen since the report, because its put or its move was under way, is looked for
+// before its grant, or by the renewal that has moved it. The tickets of a session that is
+// over are lost together.
+//
+// No watch reports an entry that is removed by hand: a renewal finds out, or the next
+// reading of the queue. While its session is watched, a renewal looks for a part of very
+// many tickets, those that were not seen for the longest, and the next ones look for the
+// others (Options.LookFor).
+//
 // # A queue with waiters
 //
 // For each name in which a ticket of this driver waits, one goroutine finds what blocks

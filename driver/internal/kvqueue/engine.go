@@ -38,6 +38,7 @@ type Engine struct {
 	timer    *time.Timer // of the background task of sessions
 	keepAt   time.Time   // … and when that is
 	losses   losses
+	ticks    uint64   // tick
 	storeErr error    // the last answer of a background request, if it was an error
 	notices  []notice // losses to report when mu is unlocked
 }
@@ -66,10 +67,15 @@ var (
 	errSessionLost = fmt.Errorf("%w: %w", driver.ErrLost, ErrSessionOver)
 )
 
+// lookFor, unless it is zero, takes the place of Options.LookFor: the simulation, whose
+// processes hold few locks, sets it.
+var lookFor int
+
 // New makes an Engine.
 func New(o Options) *Engine {
 	o.Recheck = cmp.Or(o.Recheck, time.Second)
 	o.LongQueue = cmp.Or(o.LongQueue, 64)
+	o.LookFor, o.MissingMost = cmp.Or(lookFor, o.LookFor, 64), cmp.Or(o.MissingMost, 64)
 	e := &Engine{
 		store: o.Store, opts: o,
 		tickets:  make(map[string]*ticket),
@@ -78,7 +84,7 @@ func New(o Options) *Engine {
 		sessions: make(map[*session]struct{}),
 		classes:  make(map[kind]*class),
 	}
-	e.losses.running = make(map[string]context.CancelFunc)
+	e.losses.running = make(map[*session]context.CancelFunc)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -134,6 +140,13 @@ func (e *Engine) endAll() error {
 		return fmt.Errorf("%d tickets are left to their leases: %w", left, *err)
 	}
 	return nil
+}
+
+// tick orders requests and reports about losses, which a clock may show at one time. With
+// mu held.
+func (e *Engine) tick() uint64 {
+	e.ticks++
+	return e.ticks
 }
 
 // notice is a loss that is still to be reported.

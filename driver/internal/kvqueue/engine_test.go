@@ -22,7 +22,7 @@ type bed struct {
 func inBubble(t *testing.T, f func(b *bed)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{T: t, store: newFake(), lost: make(map[string]error)}
-		b.e = New(Options{Store: b.store, Losses: true})
+		b.e = New(Options{Store: b.store})
 		b.e.NotifyLoss(func(h driver.Hold, cause error) { b.lost[h.ID] = cause })
 		f(b)
 		b.store.with(nil)
@@ -100,6 +100,17 @@ func (b *bed) granted(w *waiter, want bool) {
 	synctest.Wait()
 	if granted := w.done && w.err == nil; granted != want {
 		b.Fatalf("%s granted: %v, want %v (error %v)", w.r.ID, granted, want, w.err)
+	}
+}
+
+// over ends a session for the engine, as a watch for losses does.
+func (b *bed) over(id string) {
+	b.e.mu.Lock()
+	defer b.e.unlock()
+	for s := range b.e.sessions {
+		if s.id == id {
+			b.e.sessionOver(s)
+		}
 	}
 }
 
@@ -294,13 +305,13 @@ func TestUnansweredRelease(t *testing.T) {
 // A put that is answered after its session has ended leaves nothing.
 func TestSessionOverBeforeAnswer(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses = false // a loss watch would find out, too
+		b.store.unwatched = true // a loss watch would find out, too
 		b.store.with(func(what, _ string, done bool) error {
 			if what == "put" && done && b.store.count("end") == 0 {
 				if err := b.store.End(b.Context(), "s1"); err != nil {
 					t.Error(err)
 				}
-				SessionOver(b.e, "s1")
+				b.over("s1")
 			}
 			return nil
 		})

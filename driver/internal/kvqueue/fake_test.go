@@ -18,19 +18,20 @@ var (
 
 // fake is a store in memory, whose requests a test can make fail.
 type fake struct {
-	mu       sync.Mutex
-	number   uint64
-	queues   map[string][]Ticket
-	sessions map[string]bool
-	ttls     map[string]time.Duration // of each session that was opened
-	kept     map[string]time.Time     // when each was last kept alive
-	opened   int
-	tombs    map[string]bool
-	blind    bool // puts do not read the queue
-	deaf     bool // watches never end
-	silent   bool // watches end without reporting what has gone
-	changed  chan struct{}
-	calls    map[string]int
+	mu        sync.Mutex
+	number    uint64
+	queues    map[string][]Ticket
+	sessions  map[string]bool
+	ttls      map[string]time.Duration // of each session that was opened
+	kept      map[string]time.Time     // when each was last kept alive
+	opened    int
+	tombs     map[string]bool
+	blind     bool // puts do not read the queue
+	deaf      bool // watches never end
+	unwatched bool // watches for losses report nothing
+	silent    bool // watches end without reporting what has gone
+	changed   chan struct{}
+	calls     map[string]int
 	// fault, if set, is called before and after each request. An error before the
 	// request prevents it, an error after it loses the answer.
 	fault func(what, name string, done bool) error
@@ -256,14 +257,6 @@ func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missin
 	return missing, err
 }
 
-// Aim returns the last blocker, like a store whose watches are of one key.
-func (s *fake) Aim(blockers []Entry, some bool) Entry {
-	if some {
-		return Entry{}
-	}
-	return blockers[len(blockers)-1]
-}
-
 func (s *fake) Watch(ctx context.Context, w Watching, report func(Event)) error {
 	if err := s.request(ctx, "watch", w.Name, func() error { return nil }); err != nil {
 		return err
@@ -301,12 +294,18 @@ func (s *fake) Watch(ctx context.Context, w Watching, report func(Event)) error 
 	}
 }
 
-func (s *fake) Losses(ctx context.Context, _ string, report func(...Loss)) error {
+func (s *fake) Losses(ctx context.Context, session string, report func()) error {
 	for {
 		s.mu.Lock()
-		changed := s.changed
+		changed, there := s.changed, s.sessions[session]
 		s.mu.Unlock()
-		report(Loss{Check: true})
+		switch {
+		case s.unwatched:
+		case !there:
+			return ErrSessionOver
+		default:
+			report()
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -325,6 +324,5 @@ func (s *fake) Tickets(ctx context.Context, name string) (rs []Record, err error
 	return rs, err
 }
 
-func (s *fake) Remaining(context.Context, []*Record) error { return nil }
-func (s *fake) Temporary(err error) bool                   { return errors.Is(err, errFakeBusy) }
-func (s *fake) Explain(err error) error                    { return err }
+func (s *fake) Temporary(err error) bool { return errors.Is(err, errFakeBusy) }
+func (s *fake) Explain(err error) error  { return err }

@@ -10,25 +10,13 @@ import (
 // These functions are for stores. They are no methods, so that a driver that embeds an
 // Engine has the methods of the driver interface and no others.
 
-// SessionOver loses the tickets of a session. A driver calls it when the store has pushed
-// that the session has ended.
-func SessionOver(e *Engine, id string) {
-	e.mu.Lock()
-	defer e.unlock()
-	for s := range e.sessions {
-		if s.id == id {
-			e.sessionOver(s)
-		}
-	}
-}
-
 // Deleted notes that an entry was deleted. A driver calls it, for example, in Break.
 func Deleted(e *Engine, name string, g Gone) {
 	e.mu.Lock()
 	defer e.unlock()
 	if q := e.queues[name]; q != nil {
 		q.removed(g)
-		q.settle()
+		q.grantReady()
 	}
 }
 

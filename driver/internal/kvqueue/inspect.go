@@ -21,46 +21,40 @@ func (e *Engine) inspect(ctx context.Context, name string) ([]driver.Ticket, err
 	if err != nil {
 		return nil, err
 	}
-	queue := make([]driver.Ticket, len(recs))
-	for i, r := range recs {
-		queue[i] = r.Shown
-	}
-	var foreign []*Record
+	queue := Shown(recs)
 	for i, granted := range driver.Granted(queue) {
-		recs[i].Shown.Held = granted
-		if !granted {
-			recs[i].Shown.Remaining = 0
+		if queue[i].Held = granted; granted {
+			e.refine(&queue[i])
+		} else {
+			queue[i].Remaining = 0
 		}
-		if granted && !e.refine(&recs[i]) {
-			foreign = append(foreign, &recs[i])
-		}
-	}
-	if len(foreign) > 0 {
-		if err := e.store.Remaining(ctx, foreign); err != nil {
-			return nil, err
-		}
-	}
-	for i, r := range recs {
-		queue[i] = r.Shown
 	}
 	return queue, nil
 }
 
-// refine adds what is known of a ticket that this driver holds, or reports false.
-func (e *Engine) refine(r *Record) bool {
+// Shown returns a queue as the driver interface shows it.
+func Shown(recs []Record) []driver.Ticket {
+	queue := make([]driver.Ticket, len(recs))
+	for i, r := range recs {
+		queue[i] = r.Shown
+	}
+	return queue
+}
+
+// refine adds what is known of a ticket that this driver holds.
+func (e *Engine) refine(shown *driver.Ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t := e.tickets[r.ID]
-	if t == nil || t.Number != r.Number || t.state != held {
-		return false
+	t := e.tickets[shown.ID]
+	if t == nil || t.Number != shown.Token || t.state != held {
+		return
 	}
-	r.Shown.Since = t.since
+	shown.Since = t.since
 	end := t.session.sent.Add(t.session.ttl)
 	if !t.until.IsZero() && t.until.Before(end) {
 		end = t.until
 	}
-	r.Shown.Remaining = max(time.Until(end), time.Millisecond)
-	return true
+	shown.Remaining = max(time.Until(end), time.Millisecond)
 }
 
 // lookUp finds a ticket in the store, by its ID, or returns nil.

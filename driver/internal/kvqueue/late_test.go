@@ -15,7 +15,7 @@ func TestContextEndsBeforeALateGrant(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			for range 10 { // the end of the context and the grant are both noticed, in either order
 				inBubble(t, func(b *bed) {
-					b.e.opts.Losses, b.e.opts.LocalWait = false, time.Hour
+					b.store.unwatched, b.e.opts.LocalWait = true, time.Hour
 					b.e.opts.Confirm = what == "missing"
 					h := b.get(b.e, request("a", "0"))
 					ctx, cancel := context.WithTimeoutCause(b.Context(), time.Second, errors.New("the wait limit"))

@@ -1,9 +1,11 @@
 package kvqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -25,8 +27,8 @@ type renewal struct {
 }
 
 // RenewAll implements driver.BatchRenewer: for each session, however many tickets are
-// on it, one request that keeps it alive and one that finds out which tickets are
-// still there.
+// on it, one request that keeps it alive and one, or a few, that find out which tickets
+// are still there.
 func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, len(rs))
 	bySession := make(map[*session][]renewal)
@@ -81,7 +83,7 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	}
 	var missing []*ticket
 	if err == nil {
-		missing, err = e.missing(ctx, s, ts)
+		missing, err = e.missing(ctx, s, e.lookedFor(s, ts))
 	}
 	if err != nil {
 		if !errors.Is(err, driver.ErrLost) {
@@ -110,6 +112,22 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	}
 }
 
+// lookedFor returns which tickets of a session a renewal looks for: if the session is watched
+// for losses, those of which the watch may have reported the loss and, of the others,
+// Options.LookFor that were not looked for the longest. A move that is not answered is
+// repeated, and tells whether its ticket is there.
+func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ts = slices.DeleteFunc(ts, func(t *ticket) bool { return t.moving != nil })
+	if s.reported == 0 {
+		return ts
+	}
+	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.seen, b.seen) })
+	unsure, _ := slices.BinarySearchFunc(ts, s.reported, func(t *ticket, at uint64) int { return cmp.Compare(t.seen, at) })
+	return ts[:min(unsure+e.opts.LookFor, len(ts))]
+}
+
 // extend notes the renewal of a lease that is not renewed on schedule.
 func (e *Engine) extend(r renewal, begun time.Time) {
 	e.mu.Lock()
@@ -123,11 +141,13 @@ func (e *Engine) extend(r renewal, begun time.Time) {
 // a move is not answered the ticket may be in either session, and each renewal asks
 // again for the same move.
 func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error {
-	for {
+	for moved := false; ; moved = true {
 		to, counted, err := e.longer(ctx, r, begun)
 		switch {
 		case err != nil:
 			return e.failed(ctx, err)
+		case to == nil && moved:
+			return e.stillThere(ctx, r.ticket)
 		case to == nil:
 			return nil
 		}
@@ -135,6 +155,30 @@ func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error
 			return err
 		}
 	}
+}
+
+// stillThere looks for a ticket that was moved, if it may have been broken before the move was
+// answered: it may be that nobody renews it again.
+func (e *Engine) stillThere(ctx context.Context, t *ticket) error {
+	e.mu.Lock()
+	s, unsure := t.session, t.unsure()
+	e.mu.Unlock()
+	if !unsure {
+		return nil
+	}
+	missing, err := e.missing(ctx, s, []*ticket{t})
+	switch {
+	case err != nil:
+		return e.failed(ctx, err)
+	case len(missing) == 0:
+		return nil
+	}
+	e.mu.Lock()
+	defer e.unlock()
+	if t.state == held { // the answer says so to the caller
+		e.forget(t)
+	}
+	return errDeleted
 }
 
 // longer returns the session to which a ticket must be moved, or nil. That is the target
@@ -183,6 +227,7 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 	}
 	t.moving = to
 	t.moves++
+	begun := e.tick()
 	e.mu.Unlock()
 	err := e.store.Move(ctx, &asked, to.id)
 	e.mu.Lock()
@@ -192,7 +237,7 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 		return errDeleted
 	case err == nil:
 		if t.moving == to { // else another renewal was faster, or the old session has ended meanwhile
-			e.moved(t)
+			e.moved(t, begun)
 		}
 		return nil
 	case errors.Is(err, driver.ErrLost) && (t.moving == to || t.session == to):
@@ -211,11 +256,14 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool)
 	return e.failed(ctx, err)
 }
 
-// moved notes that a ticket is in the session to which it was moved. With mu held.
-func (e *Engine) moved(t *ticket) {
+// moved notes that a ticket is in the session to which it was moved, and when it was seen
+// there. With mu held.
+func (e *Engine) moved(t *ticket, seen uint64) {
 	old := t.session
 	t.session, t.moving, t.moves, t.Session = t.moving, nil, 0, t.moving.id
+	t.seen = seen
 	e.detach(old)
+	e.planLossWatch(t)
 }
 
 // Shorten implements driver.Shortener: it moves the ticket to a session of that length. The

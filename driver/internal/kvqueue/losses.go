@@ -2,17 +2,19 @@ package kvqueue
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"time"
 )
 
-// losses is the watches (Store.Losses) that notify holders at once when a break or an
-// operator has ended their tickets: one for each session, or one for all. A watch begins
-// when a lock was held for a while. Most are released sooner. Engine.mu guards it.
+// losses is the watches (Store.Losses) that notify holders and waiters at once when a break
+// has ended their tickets, or when their session has ended: one for each session. A watch
+// begins when a ticket was there for a while. Most are released sooner. Engine.mu guards it.
 type losses struct {
-	running map[string]context.CancelFunc // by session, or ""
-	timer   *time.Timer                   // of the next review, if one is planned
-	at      time.Time                     // … and when that is
+	running map[*session]context.CancelFunc
+	timer   *time.Timer // of the next review, if one is planned
+	at      time.Time   // … and when that is
 }
 
 const (
@@ -20,26 +22,14 @@ const (
 	lossLinger = 10 * time.Second
 )
 
-// scope returns the session whose watch reports the loss of a ticket, or "". With mu held.
-func (e *Engine) scope(t *ticket) string {
-	if e.opts.OneLossWatch {
-		return ""
-	}
-	return t.session.id
-}
+// needsLossWatch reports whether the session of a ticket is to be watched.
+func (t *ticket) needsLossWatch() bool { return t.state == held || t.state == waiting }
 
-// isCarried reports whether a ticket needs a watch. A waiter does, except with
-// OneLossWatch, which would report every release to every process that waits.
-func (e *Engine) isCarried(t *ticket) bool {
-	return t.state == held || t.state == waiting && !e.opts.OneLossWatch
-}
-
-// carries is called when a ticket waits or is granted. With mu held.
-func (e *Engine) carries(t *ticket) {
-	if !e.opts.Losses || e.notifyLoss == nil || !e.isCarried(t) || e.losses.running[e.scope(t)] != nil {
-		return
+// planLossWatch is called when a ticket waits or is granted. With mu held.
+func (e *Engine) planLossWatch(t *ticket) {
+	if e.notifyLoss != nil && e.losses.running[t.session] == nil {
+		e.reviewAfter(lossDelay)
 	}
-	e.reviewAfter(lossDelay)
 }
 
 // reviewAfter plans a review, unless an earlier one is planned. With mu held.
@@ -61,27 +51,27 @@ func (e *Engine) review() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.losses.at = time.Time{}
-	needed := make(map[string]bool)
+	needed := make(map[*session]bool)
 	for _, t := range e.tickets {
-		if !e.isCarried(t) {
+		s := t.session
+		if !t.needsLossWatch() {
 			continue
 		}
-		scope := e.scope(t)
-		needed[scope] = true
+		needed[s] = true
 		switch {
-		case e.losses.running[scope] != nil:
+		case e.losses.running[s] != nil:
 		case time.Since(t.since) < lossDelay:
 			e.reviewAfter(lossDelay)
 		default:
 			ctx, cancel := context.WithCancel(e.ctx)
-			e.losses.running[scope] = cancel
-			e.spawn(func() { e.watchLosses(ctx, scope) })
+			e.losses.running[s] = cancel
+			e.spawn(func() { e.watchLosses(ctx, s) })
 		}
 	}
-	for scope, cancel := range e.losses.running {
-		if !needed[scope] {
+	for s, cancel := range e.losses.running {
+		if !needed[s] {
 			cancel()
-			delete(e.losses.running, scope)
+			delete(e.losses.running, s)
 		}
 	}
 	if len(e.losses.running) > 0 {
@@ -90,10 +80,19 @@ func (e *Engine) review() {
 }
 
 // watchLosses is the goroutine of a watch.
-func (e *Engine) watchLosses(ctx context.Context, scope string) {
+func (e *Engine) watchLosses(ctx context.Context, s *session) {
 	for pause := newBackoff(); ; {
 		begun := time.Now()
-		_ = e.store.Losses(ctx, scope, func(ls ...Loss) { e.lost(ctx, scope, ls) })
+		err := e.store.Losses(ctx, s.id, func() { e.check(ctx, s) })
+		over := errors.Is(err, ErrSessionOver)
+		e.mu.Lock()
+		if s.reported = 0; over {
+			e.sessionOver(s)
+		}
+		e.unlock()
+		if over {
+			return
+		}
 		if time.Since(begun) > requestBound {
 			pause.Reset()
 		}
@@ -103,61 +102,68 @@ func (e *Engine) watchLosses(ctx context.Context, scope string) {
 	}
 }
 
-// lost handles news of losses. All are noted before anything is granted: with a holder
-// the waiter behind it may have gone.
-func (e *Engine) lost(ctx context.Context, scope string, ls []Loss) {
-	if slices.ContainsFunc(ls, func(l Loss) bool { return l.Check }) {
-		e.check(ctx, scope)
-		return
-	}
+// check finds out which tickets of a session have gone, and has their queues read: waiters
+// behind a holder may have gone with it. It repeats that until the store has answered for
+// all, since it may be that nobody renews them. A ticket that is being put is confirmed before
+// its grant. One that is being moved is looked for by the renewal that moves it.
+func (e *Engine) check(ctx context.Context, s *session) {
 	e.mu.Lock()
-	defer e.unlock()
-	for _, l := range ls {
-		if q := e.queues[l.Name]; q != nil {
-			q.removed(l.Gone)
-		}
-	}
-	for _, l := range ls {
-		if q := e.queues[l.Name]; q != nil {
-			q.settle()
+	s.reported = e.tick()
+	e.mu.Unlock()
+	for pause := newBackoff(); ; {
+		if e.checkUnsure(ctx, s) == nil || !e.pause(ctx, pause.Next()) {
+			return
 		}
 	}
 }
 
-// check finds out which tickets have gone, and has their queues read: waiters, which it may
-// not have asked for, may have gone, too. If the store does not answer, the next renewal
-// finds out.
-func (e *Engine) check(ctx context.Context, scope string) {
+// checkUnsure tries once. With an error there are tickets for which it has not been answered.
+func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
-	bySession := make(map[*session][]*ticket)
+	var ts []*ticket
 	e.mu.Lock()
 	for _, t := range e.tickets {
-		if e.isCarried(t) && e.scope(t) == scope && t.moving == nil {
-			bySession[t.session] = append(bySession[t.session], t)
+		if t.session == s && t.moving == nil && t.needsLossWatch() && t.unsure() {
+			ts = append(ts, t)
 		}
 	}
 	e.mu.Unlock()
-	for s, ts := range bySession {
-		missing, err := e.missing(ctx, s, ts)
-		if err != nil {
-			return
+	missing, err := e.missing(ctx, s, ts)
+	e.mu.Lock()
+	defer e.unlock()
+	for _, t := range missing {
+		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
+		if w := t.queue.watcher; w != nil {
+			w.reread()
 		}
-		e.mu.Lock()
-		for _, t := range missing {
-			t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-			if w := t.queue.watcher; w != nil {
-				w.reread()
-			}
-		}
-		e.unlock()
 	}
+	return err
 }
 
-// missing returns which tickets of a session have gone.
-func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) ([]*ticket, error) {
+// missing returns which tickets of a session have gone. With an error that may not be all.
+func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex // guards the results
+	each(slices.Collect(slices.Chunk(ts, e.opts.MissingMost)), func(some []*ticket) {
+		gone, failed := e.missingOf(ctx, s, some)
+		mu.Lock()
+		defer mu.Unlock()
+		missing = append(missing, gone...)
+		if failed != nil && err == nil {
+			err = failed
+			cancel()
+		}
+	})
+	return missing, err
+}
+
+// missingOf sends one request for missing.
+func (e *Engine) missingOf(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
 	asked := make([]Ticket, len(ts))
 	e.mu.Lock()
+	begun := e.tick()
 	for i, t := range ts {
 		asked[i] = t.Ticket
 	}
@@ -166,14 +172,16 @@ func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) ([]*tick
 	if err != nil {
 		return nil, err
 	}
-	missing := make([]*ticket, 0, len(at))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, i := range at {
-		// A ticket that was moved meanwhile may be there.
-		if t := ts[i]; t.session == s && t.moving == nil {
+	for i, t := range ts {
+		switch {
+		case t.session != s || t.moving != nil: // it may be in another session
+		case slices.Contains(at, i):
 			missing = append(missing, t)
+		default:
+			t.seen = begun
 		}
 	}
-	return slices.Clip(missing), nil
+	return missing, nil
 }

@@ -63,7 +63,7 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 	if t.Number != 0 {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
 	}
-	t.queue.settle()
+	t.queue.grantReady()
 	return err
 }
 

@@ -12,7 +12,7 @@ import (
 // queue is not lost with the older ones.
 func TestQueuedSinceRestored(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses = false // a loss watch would find out, too
+		b.store.unwatched = true // a loss watch would find out, too
 		other := b.another()
 		h := b.get(other, request("a", "0"))
 		b.get(b.e, request("b", "1"))

@@ -31,6 +31,8 @@ type session struct {
 	busy    bool          // the engine's keep-alive is under way
 	failing bool          // the last keep-alive was not answered
 	retryAt time.Time     // when the engine may try again after a failure
+
+	reported uint64 // when the watch for losses last reported (Engine.tick); zero while it does not run
 }
 
 // class is the sessions of one kind. The newest is in use.
@@ -181,9 +183,9 @@ func (e *Engine) sessionOver(s *session) {
 	s.over = true
 	e.retire(s)
 	delete(e.sessions, s)
-	if stop := e.losses.running[s.id]; stop != nil {
+	if stop := e.losses.running[s]; stop != nil {
 		stop()
-		delete(e.losses.running, s.id)
+		delete(e.losses.running, s)
 	}
 	if s.tickets == 0 {
 		return
@@ -194,7 +196,7 @@ func (e *Engine) sessionOver(s *session) {
 			t.moving, t.moves = nil, 0
 			e.detach(s)
 		case t.session == s && t.moving != nil: // it was moved, or is gone: the next renewal finds out
-			e.moved(t)
+			e.moved(t, 0)
 		case t.session == s && t.state != putting: // a put is ended by its own answer
 			e.lose(t, errSessionLost)
 		}

@@ -33,7 +33,7 @@ func (s *fake) restore(name string, number uint64) {
 // ticket gets another session.
 func TestSessionOver(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses, b.e.opts.Recheck = false, time.Hour // they would find out, too
+		b.store.unwatched, b.e.opts.Recheck = true, time.Hour // they would find out, too
 		b.get(b.another(), request("a", "0"))
 		h := b.get(b.e, request("b", "1"))
 		w := b.wait(b.e, request("a", "2"))
@@ -131,37 +131,17 @@ func TestDeletedByHand(t *testing.T) {
 // A holder and the waiter behind it are removed at once: the waiter is lost. It is not
 // granted for a moment, and its caller is not notified of the loss of a lock.
 func TestHolderAndWaiterDeleted(t *testing.T) {
-	for what, one := range map[string]bool{"one watch": true, "a watch for each session": false} {
-		t.Run(what, func(t *testing.T) {
-			for range 10 { // the order in which the engine comes upon its tickets varies
-				inBubble(t, func(b *bed) {
-					b.e.opts.OneLossWatch = one
-					b.store.deaf = true // the loss watch notices first
-					b.get(b.e, request("a", "1"))
-					w := b.wait(b.e, request("a", "2"))
-					time.Sleep(2 * lossDelay)
-					b.store.strike("a", "1", "2")
-					synctest.Wait()
-					b.lostAtOnce(w)
-				})
-			}
-		})
-	}
-	t.Run("reported by name", func(t *testing.T) {
+	for range 10 { // the order in which the engine comes upon its tickets varies
 		inBubble(t, func(b *bed) {
-			b.e.opts.Losses, b.store.deaf = false, true
-			h := b.get(b.e, request("a", "1"))
+			b.store.deaf = true // the loss watch notices first
+			b.get(b.e, request("a", "1"))
 			w := b.wait(b.e, request("a", "2"))
-			held, waits := b.e.tickets["1"].Entry, b.e.tickets["2"].Entry
+			time.Sleep(2 * lossDelay)
 			b.store.strike("a", "1", "2")
-			b.e.lost(b.Context(), "", []Loss{
-				{Name: h.Name, Gone: Gone{Key: held.Key, Before: held.Number + 1}},
-				{Name: h.Name, Gone: Gone{Key: waits.Key, Before: waits.Number + 1}},
-			})
 			synctest.Wait()
 			b.lostAtOnce(w)
 		})
-	})
+	}
 }
 
 // lostAtOnce wants ticket 1 to be a lost lock, and the waiter lost without having been
@@ -234,7 +214,7 @@ func TestSessionEndsInMove(t *testing.T) {
 					if err := b.store.End(b.Context(), session); err != nil {
 						t.Fatal(err)
 					}
-					SessionOver(b.e, session)
+					b.over(session)
 					if cause := b.lost["1"]; cause != nil {
 						t.Errorf("the holder got %v", cause)
 					}
@@ -427,7 +407,7 @@ func TestGrantIsEnsuredAgain(t *testing.T) {
 	for _, what := range []string{"keep", "missing"} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.e.opts.Losses, b.e.opts.Confirm, b.e.opts.LocalWait = false, true, time.Hour
+				b.store.unwatched, b.e.opts.Confirm, b.e.opts.LocalWait = true, true, time.Hour
 				h := b.get(b.e, request("a", "0"))
 				r := request("a", "w")
 				r.Renewed = false

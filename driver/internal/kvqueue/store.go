@@ -72,39 +72,32 @@ type Store interface {
 	// less than the number of any ticket that was put before the call (S13).
 	Read(ctx context.Context, name string) (Snapshot, error)
 	// Missing returns the indices of the tickets whose entries are certainly not
-	// there. All tickets are of one session (S14).
+	// there. All tickets are of one session; they are Options.MissingMost at most (S14).
 	Missing(ctx context.Context, session string, ts []Ticket) ([]int, error)
 
-	// Aim chooses which entry to watch for a ticket that the blockers, in order,
-	// block. All of them have to go or, with some, perhaps only a part. The zero
-	// Entry means the whole queue. Aim sends no request (S15).
-	Aim(blockers []Entry, some bool) Entry
 	// Watch calls report when w.Aim changes, until ctx ends. It may also report other
 	// entries of the queue. It reports what has happened since w.Complete, even if
 	// that was before the call. It may return nil after it has called report. If it
 	// returns nil without, there was no news for long, or it cannot say what has
-	// changed: the engine reads the queue. report may send requests (S16).
+	// changed: the engine reads the queue. report may send requests (S15).
 	Watch(ctx context.Context, w Watching, report func(Event)) error
-	// Losses calls report when entries of a session have gone, whoever removed them,
-	// until ctx ends, once for all that have gone together, and once with Check when it
-	// has begun to watch. It may call [SessionOver] for ended sessions. The engine calls it when the session has had
-	// a waiting or held ticket for 200 ms. With Options.OneLossWatch the engine calls
-	// it once for all sessions, with "", when a ticket was held for that long (S17).
-	Losses(ctx context.Context, session string, report func(...Loss)) error
+	// Losses calls report when another process has broken a ticket of a session, and once
+	// when it has begun to watch for that, until ctx ends. If the session ends, it returns
+	// ErrSessionOver. The engine calls it when the session has had a waiting or held ticket
+	// for 200 ms (S16).
+	Losses(ctx context.Context, session string, report func()) error
 
-	// Tickets reads a queue with all that it holds, in order (S18).
+	// Tickets reads a queue with all that it holds, in order. Shown.Remaining of those that
+	// hold the lock is as exact as the store knows it (S17).
 	Tickets(ctx context.Context, name string) ([]Record, error)
-	// Remaining sets Shown.Remaining of records that hold the lock, as exactly as the
-	// store knows it (S19).
-	Remaining(ctx context.Context, rs []*Record) error
 
 	// Temporary reports whether the request should be repeated in a moment, because
-	// the store has answered that it cannot serve anybody right now (S20).
+	// the store has answered that it cannot serve anybody right now (S18).
 	Temporary(err error) bool
 	// Explain returns an error as the caller gets it, marked with ErrUnavailable if
 	// the store is. If err says only that a context has ended, Explain returns why the
 	// store has not answered. If err is nil, it does so too if the store cannot be
-	// reached now, and else returns nil. It takes 15 ms at most (S21).
+	// reached now, and else returns nil. It takes 15 ms at most (S19).
 	Explain(err error) error
 }
 
@@ -198,7 +191,7 @@ type Snapshot struct {
 // Watching is what to watch.
 type Watching struct {
 	Name     string
-	Aim      Entry
+	Aim      Entry  // the zero Entry means the whole queue
 	Complete uint64 // the engine knows the queue up to this
 }
 
@@ -214,25 +207,23 @@ type Gone struct {
 	Before uint64
 }
 
-// Loss is news of entries of this driver: that one has gone or, with Check, that any
-// of them may have.
-type Loss struct {
-	Name  string
-	Gone  Gone
-	Check bool
-}
-
 // Record is an entry with everything else that the store knows of it.
 type Record struct {
 	Ticket
-	Shown driver.Ticket // Held is the engine's to set
+	Shown driver.Ticket // the engine sets Held
 }
 
 // Options are what differs between stores.
 type Options struct {
 	Store Store
-	// Losses has the engine call Store.Losses; with OneLossWatch, once for all sessions.
-	Losses, OneLossWatch bool
+	// LookFor is for how many tickets a renewal of a session looks if the watch for losses
+	// shows that none is lost; the next renewals look for the others. It is 64 unless set.
+	LookFor int
+	// MissingMost is how many tickets a call of Missing gets, at most. It is 64 unless set.
+	MissingMost int
+	// NearHead is with how many blocking entries, at most, the whole queue is watched for a
+	// waiter. If there are more, and all have to go, only the last of them is watched.
+	NearHead int
 	// LocalWait is for how long the engine does not watch a blocking ticket that is of
 	// this driver, because it knows of its release without.
 	LocalWait time.Duration

@@ -30,10 +30,11 @@ type ticket struct {
 	stays time.Duration // the minimum hold
 
 	state    state
-	deleting bool // a deletion was sent
-	released bool // during its put
-	waited   bool // before its grant
-	unseen   bool // it was granted, and whether its entry is still there is to be confirmed
+	deleting bool   // a deletion was sent
+	released bool   // during its put
+	waited   bool   // before its grant
+	unseen   bool   // it was granted, and whether its entry is still there is to be confirmed
+	seen     uint64 // its entry was there, or was put, after this (Engine.tick); zero if it may have been moved since
 	session  *session
 	moving   *session  // to which it is being moved, or may have been moved
 	since    time.Time // of the grant, or of queueing
@@ -51,6 +52,10 @@ func (t *ticket) hold() driver.Hold {
 
 // kept reports whether Close leaves a ticket because of its minimum hold.
 func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t.stays }
+
+// unsure reports whether the watch for losses of the ticket's session has reported something
+// since the ticket's entry was seen. With mu held.
+func (t *ticket) unsure() bool { return t.seen < t.session.reported }
 
 // queue is the queue of a name in which this driver has tickets, or which it watches.
 type queue struct {
@@ -72,7 +77,7 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 	}
 	t := &ticket{
 		Ticket: Ticket{Name: q.name, ID: r.ID, Session: s.id, Entry: Entry{Shared: r.Shared, Limit: r.Limit}},
-		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop,
+		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop, seen: e.tick(),
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
 	q.slots[t.slot] = t
@@ -101,8 +106,8 @@ func (e *Engine) find(h driver.Hold) *ticket {
 	return t
 }
 
-// settle ends the put of a ticket. With mu held.
-func (t *ticket) settle(s state) {
+// putEnded ends the put of a ticket. With mu held.
+func (t *ticket) putEnded(s state) {
 	t.state, t.stop = s, nil
 	if t.settled != nil {
 		close(t.settled)
@@ -149,7 +154,7 @@ func (e *Engine) wait(t *ticket) {
 		e.spawn(q.watcher.run)
 	}
 	q.watcher.idle.Stop()
-	e.carries(t)
+	e.planLossWatch(t)
 }
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
@@ -175,7 +180,7 @@ func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
 	t.state, t.since = held, time.Now()
-	e.carries(t)
+	e.planLossWatch(t)
 }
 
 // forget forgets a ticket that is not in the store, and never will be. With mu
@@ -185,7 +190,7 @@ func (e *Engine) forget(t *ticket) {
 		return
 	}
 	e.unwait(t)
-	t.settle(gone)
+	t.putEnded(gone)
 	e.detach(t.session)
 	if t.moving != nil {
 		e.detach(t.moving)
@@ -235,11 +240,11 @@ func (q *queue) removed(g Gone) {
 	}
 }
 
-// settle grants what can be granted after this driver has learned that an entry has gone.
+// grantReady grants what can be granted after this driver has learned that an entry has gone.
 // With mu held.
-func (q *queue) settle() {
+func (q *queue) grantReady() {
 	if q.watcher != nil {
-		q.watcher.settle(false)
+		q.watcher.grantReady(false)
 	}
 }
 

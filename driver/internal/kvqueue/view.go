@@ -119,9 +119,9 @@ func (v *view) granted(limit func(Entry) int) (numbers []uint64) {
 }
 
 // blockers returns the entries that block a ticket, in order. All of them have to go
-// before the ticket is granted or, with some, perhaps only a part: if they are permits, or
+// before the ticket is granted or, with anyOf, perhaps only some: if they are permits, or
 // if another ticket of this driver may be granted before this one.
-func (v *view) blockers(t Entry, others bool) (ahead []Entry, some bool) {
+func (v *view) blockers(t Entry, others bool) (ahead []Entry, anyOf bool) {
 	ahead = v.entries[:v.index(t.Number)]
 	if !t.Shared {
 		return ahead, false

@@ -133,7 +133,7 @@ func (w *watcher) next() (task, Entry) {
 	if w.stale || first.Number > w.view.complete {
 		return reading, Entry{}
 	}
-	ahead, some := w.view.blockers(first.Entry, len(q.waiters) > 1)
+	ahead, anyOf := w.view.blockers(first.Entry, len(q.waiters) > 1)
 	if len(ahead) == 0 {
 		return reading, Entry{} // the waiter's own entry has gone
 	}
@@ -141,7 +141,10 @@ func (w *watcher) next() (task, Entry) {
 	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
 		return resting, last
 	}
-	return watching, q.e.store.Aim(ahead, some)
+	if anyOf || len(ahead) <= q.e.opts.NearHead {
+		return watching, Entry{}
+	}
+	return watching, last
 }
 
 // reconsider is called when something that next depends on may have changed. With mu held.
@@ -213,7 +216,7 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	if aimed && !w.view.has(w.aim) && len(w.q.waiters) > 0 {
 		w.stale = true // others ahead may have gone, too, or the waiter's own entry, by hand
 	} else {
-		w.settle(true)
+		w.grantReady(true)
 	}
 	for {
 		if do, _ := w.next(); do != reading || ctx.Err() != nil {
@@ -255,7 +258,7 @@ func (w *watcher) read(ctx context.Context) error {
 		begun = time.Time{}
 	}
 	w.learn(s, begun)
-	w.settle(true)
+	w.grantReady(true)
 	return nil
 }
 
@@ -283,12 +286,12 @@ func (w *watcher) place(t Entry, p *Placed) {
 	}
 	w.view.add(t)
 	w.stale = w.stale || !w.view.has(t) // it has gone already, or the store has lost its past
-	w.settle(true)
+	w.grantReady(true)
 }
 
-// settle grants what can be granted. With seen, news from the store has just shown that
+// grantReady grants what can be granted. With seen, news from the store has just shown that
 // the entries of the waiters are there. With mu held.
-func (w *watcher) settle(seen bool) {
+func (w *watcher) grantReady(seen bool) {
 	q := w.q
 	if len(q.waiters) == 0 {
 		return

@@ -171,7 +171,7 @@ func TestRecheck(t *testing.T) {
 // queue yet, that ticket is lost, and no other.
 func TestRestoredBeforeRead(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.e.opts.Losses = false // a loss watch would find out, too
+		b.store.unwatched = true // a loss watch would find out, too
 		b.get(b.another(), request("a", "0"))
 		b.store.blind = true
 		unread := func(what, _ string, _ bool) error {

@@ -13,6 +13,7 @@ local now = time[1] * 1000000 + time[2]
 local v = value(key)
 local id, t, chan = string.match(v or '', '^locker[ ?](%S+) (%d+) %d+ (%S+) ')
 if id and t == token then
+  call('DEL', key) -- before anybody is notified: a replica publishes, and refuses to write
   call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' x ' .. ARGV[2])
   settle(false)
   return 1

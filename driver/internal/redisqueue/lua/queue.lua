@@ -28,7 +28,7 @@ local function ours(v) return v == MARK or v and string.match(v, '^locker[ ?]%S+
 
 local function holds(v, id) return v and string.sub(v, 1, 6) == 'locker' and string.sub(v, 8, #id + 8) == id .. ' ' end
 
--- notify informs a ticket's process that it is granted, and for how many
+-- notify informs a ticket's process that it is granted, after a first write, which a replica refuses, and for how many
 -- milliseconds: the provisional lease lasts for as long as the process is taken
 -- for alive. A process that has died holds the queue up for no longer than its
 -- waiting would have. How many the server has notified does not matter: the process
@@ -51,8 +51,8 @@ local function admit(below)
     if not t then return waiting end
     local ahead = call('ZCOUNT', H, '-inf', '(' .. int(t.number)) + waiting
     if t.limit == 0 or ahead < t.limit then
-      notify(t)
       call('ZREM', S, t.id)
+      notify(t)
       call('ZADD', H, int(t.number), t.id)
       call('ZADD', E, int(t.till), t.id)
       call('HSET', T, t.id, '?' .. since(t))
@@ -83,8 +83,8 @@ local function settle(v)
   if not alone and call('EXISTS', H) == 1 then
     mark()
   elseif x then
-    notify(x)
     call('ZREM', X, x.id)
+    notify(x)
     call('HDEL', T, x.id)
     call('SET', key, 'locker?' .. x.id .. ' ' .. int(x.number) .. ' ' .. since(x), 'PX', ms(x.till))
   else

@@ -13,8 +13,8 @@ local now = time[1] * 1000000 + time[2]
 local v, found = current(), false
 local id, t, chan = string.match(v or '', '^redlock (%S+) (%d+) %S+ %d+ (%S+) ')
 if id and t == token then
+  call('DEL', key) -- before anybody is notified: a replica publishes, and refuses to write
   call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' x ' .. ARGV[2])
-  call('DEL', key)
   v, found = false, true
 end
 if v and v ~= MARK and not ours(v) and fingerprint(v) == token then

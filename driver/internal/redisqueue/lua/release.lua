@@ -24,8 +24,8 @@ if found and not ARGV[2] then
     local now = time[1] * 1000000 + time[2]
     local left = (till - now) / 1000
     if left > 0 then
+      call('ZREM', X, head) -- before anybody is notified: a replica publishes, and refuses to write
       call('PUBLISH', chan, string.format('g%d ', left) .. heads[2] .. ' ' .. head)
-      call('ZREM', X, head)
       call('HDEL', T, head)
       local since = time[1] .. string.sub('00000' .. time[2], -6) -- '%.0f' takes longer than a command
       call('SET', key, 'locker?' .. head .. ' ' .. heads[2] .. ' ' .. since .. rest, 'PX', math.ceil(left))
