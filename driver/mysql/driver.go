@@ -148,7 +148,7 @@ func (d *Driver) String() string {
 // rights that locks need. It creates the tables if they are missing.
 func (d *Driver) Ping(ctx context.Context) error {
 	for _, statement := range []string{
-		"ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
+		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
 	} {
 		if _, err := sqlqueue.Repeat(ctx, d.e, true, func() (sql.Result, error) { return d.s.exec(ctx, statement, values{}) }); err != nil {
 			return err

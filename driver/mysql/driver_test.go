@@ -125,7 +125,7 @@ func TestFewRights(t *testing.T) {
 		root := connect(t, srv, "?multiStatements=true")
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
 		_, err := root.ExecContext(t.Context(), fmt.Sprintf(
-			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE ON %s.* TO %s@'%%'", user, mysqltest.Config(t, srv.URL()).DBName, user))
+			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON %s.* TO %s@'%%'", user, mysqltest.Config(t, srv.URL()).DBName, user))
 		must(t, err)
 		as := mysqltest.Config(t, srv.URL())
 		db := connectTo(t, fmt.Sprintf("mysql://%s:s3cret@%s/%s", user, as.Addr, as.DBName), "")

@@ -30,7 +30,6 @@ const (
 	errDeniedSchema = 1044
 	errDeniedFor    = 1227
 	errInterrupted  = 1317
-	errKillDenied   = 1095
 
 	errProcedureExists = 1304
 	errNoProcedure     = 1305
@@ -94,7 +93,6 @@ func unavailable(err error) bool {
 
 var (
 	errLate    = errors.New("the request arrived too late")
-	errNoSlot  = errors.New("a row of the table of slots is missing")
 	errChanged = errors.New("the queue changed, or a lease ended, meanwhile")
 )
 

@@ -41,7 +41,7 @@ func newPair(t *testing.T) *pair {
 	p.onPrimary, p.onReplica = connect(t, p.primary, "?multiStatements=true"), connect(t, p.replica, "?multiStatements=true")
 	do(t, p.onReplica, "CHANGE MASTER TO "+asMaster(t, p.primary)+"; START SLAVE")
 	t.Cleanup(func() { _, _ = p.onReplica.Exec("STOP SLAVE") })
-	do(t, p.onPrimary, "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE ON locker.* TO app@'%'")
+	do(t, p.onPrimary, "CREATE USER app@'%' IDENTIFIED BY 'app'; GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, CREATE ROUTINE, EXECUTE ON locker.* TO app@'%'")
 	network := fmt.Sprint("pair", pairs.Add(1))
 	gomysql.RegisterDialContext(network, func(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer

@@ -186,18 +186,3 @@ func (l *listener) next(ctx context.Context) error {
 	}
 	return nil
 }
-
-// wake wakes the processes of some tickets.
-func (s *store) wake(ctx context.Context, c *sql.Conn, rows []row) {
-	last := int64(0)
-	for _, r := range rows {
-		if r.connection <= 0 || r.connection == last {
-			continue
-		}
-		last = r.connection
-		_, err := c.ExecContext(ctx, s.w.render("wake", values{connection: r.connection}))
-		if code(err) == errKillDenied {
-			_, _ = c.ExecContext(ctx, s.w.render("deaf", values{process: r.process, connection: r.connection}))
-		}
-	}
-}

@@ -16,43 +16,29 @@ import (
 //go:embed procedures.sql
 var proceduresText string
 
-var procedures = []string{"call_take", "call_remove"}
+var procedures = []string{"call_clock", "call_wake", "call_walk", "call_take", "call_remove", "call_advance"}
 
 // What a procedure has done.
 const (
-	doneNothing = iota // it left the queue as it is
-	doneGranted        // or removed
-	doneQueued
-	doneRefused
-	doneUnregistered
-	doneLate
+	doneNothing  = iota // there was nothing to do it to, or it was in use
+	doneIt              // granted, removed, moved on
+	doneQueued          // and the number is microseconds
+	doneRefused         // since the ticket does not wait
+	doneUnknown         // the process has no row
+	doneLate            // the request arrived too late, or at another server
+	doneNoSlot          // the row of the slot is missing
+	doneOutlived        // the lease of the ticket has ended
 )
 
 // done is the answer of a procedure.
 type done struct {
 	what   int
-	number int64 // a token, or microseconds
+	number int64
 	grants []sqlqueue.Grant
 }
 
-// call calls a procedure. Where it is missing and cannot be created, or may not be executed, nothing is done, and it is not called again.
+// call calls a procedure.
 func (s *store) call(ctx context.Context, statement string, v values) (d done, err error) {
-	if s.plain.Load() {
-		return done{}, nil
-	}
-	if d, err = s.callOnce(ctx, statement, v); code(err) == errNoProcedure && s.opts.create {
-		if created := s.with(ctx, s.createProcedures); created == nil {
-			d, err = s.callOnce(ctx, statement, v)
-		}
-	}
-	if isOneOf(err, errNoProcedure, errDeniedRoutine) {
-		s.plain.Store(true)
-		return done{}, nil
-	}
-	return d, err
-}
-
-func (s *store) callOnce(ctx context.Context, statement string, v values) (d done, err error) {
 	text := s.w.render(statement, v)
 	err = s.retry(ctx, func() error {
 		return s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
@@ -74,39 +60,19 @@ func (s *store) callOnce(ctx context.Context, statement string, v values) (d don
 func scanDone(rows *sql.Rows) (d done, err error) {
 	var mine string
 	err = rows.Scan(&d.what, &d.number, &mine)
-	if g, ok := sqlqueue.ParseGrant(mine); ok {
-		d.grants = []sqlqueue.Grant{g}
+	for line := range strings.Lines(mine) {
+		if g, ok := sqlqueue.ParseGrant(line); ok {
+			d.grants = append(d.grants, g)
+		}
 	}
 	return d, err
 }
 
-// createProcedures creates the procedures. Others may do so at the same time.
-func (s *store) createProcedures(ctx context.Context, c *sql.Conn) error {
+// procedureStatements are the statements that create the procedures, where they are missing.
+func (w *wire) procedureStatements() (all []string) {
 	for _, name := range procedures {
-		_, err := c.ExecContext(ctx, s.w.render(name, values{}))
-		if err != nil && code(err) != errProcedureExists {
-			return err
-		}
+		text := w.render(name, values{})
+		all = append(all, strings.Replace(text, "CREATE PROCEDURE", "CREATE PROCEDURE IF NOT EXISTS", 1))
 	}
-	return nil
-}
-
-// Procedures returns the SQL that creates the procedures, for the client mysql (it contains its command DELIMITER): for
-// programs that do not let the driver create them. Without them the driver needs more requests; see the package comment.
-func Procedures(opts ...Option) (string, error) {
-	o, err := newOptions(opts)
-	if err != nil {
-		return "", fmt.Errorf("mysql: Procedures: %w", err)
-	}
-	w, err := newWire(current, o.prefix)
-	if err != nil {
-		return "", fmt.Errorf("mysql: Procedures: %w", err)
-	}
-	var text strings.Builder
-	text.WriteString("DELIMITER //\n")
-	for _, name := range procedures {
-		text.WriteString(w.render(name, values{}) + " //\n")
-	}
-	text.WriteString("DELIMITER ;\n")
-	return text.String(), nil
+	return all
 }

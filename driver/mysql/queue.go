@@ -13,7 +13,7 @@ import (
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// These are the requests of the engine. What happens most is one statement, and the rest is a turn: see grant.go.
+// These are the requests of the engine. Each is one statement, or a call of a procedure: see procedures.sql.
 
 var (
 	_ sqlqueue.Store    = (*store)(nil)
@@ -30,20 +30,17 @@ func (s *store) Take(ctx context.Context, process int64, r driver.Request, until
 	if err == nil && what.what == doneNothing {
 		what, err = t.call(ctx)
 	}
-	a.Sent = t.sent
-	if err == nil && what.what == doneNothing {
-		a, err = t.turn(ctx)
-	} else if err == nil {
-		a, err = what.answer(a), what.late()
+	if a = what.answer(sqlqueue.Answer{Sent: t.sent}); a.Result == sqlqueue.Late && err == nil || errors.Is(err, errLate) {
+		return s.late(ctx, what.what == doneNoSlot)
 	}
-	if errors.Is(err, errLate) || errors.Is(err, errNoSlot) {
-		return s.late(ctx, err)
+	if what.what == doneOutlived {
+		err = errChanged
 	}
 	return a, err
 }
 
 // waits reports whether this process waits for something, or has until a while ago.
-func (s *store) waits() bool { return s.listening.Load().connection != 0 && !s.plain.Load() }
+func (s *store) waits() bool { return s.listening.Load().connection != 0 }
 
 // taking is a request for a ticket.
 type taking struct {
@@ -72,7 +69,7 @@ func (t *taking) insert(ctx context.Context) (d done, err error) {
 	case err != nil:
 		return d, err
 	case key >= 1<<32:
-		d = done{what: doneGranted, number: key}
+		d = done{what: doneIt, number: key}
 	case key > 0 && !t.v.Wait:
 		d.what = doneRefused
 	}
@@ -86,122 +83,36 @@ func (t *taking) call(ctx context.Context) (d done, err error) {
 	return t.s.call(ctx, "take_call", t.v)
 }
 
-func (t *taking) turn(ctx context.Context) (a sqlqueue.Answer, err error) {
-	t.v.deadline = t.until()
-	a.Sent = time.Now()
-	a.Grants, err = t.s.turn(ctx, t.v.process, t.v.Name, false, func(q *turn) (err error) {
-		if q.now > t.v.deadline || !q.here {
-			return errLate
-		}
-		a, err = q.take(t.v, sqlqueue.Answer{Sent: a.Sent})
-		return err
-	})
-	return a, err
-}
-
 // answer is the answer to a request for a ticket.
 func (d done) answer(a sqlqueue.Answer) sqlqueue.Answer {
+	a.Grants = d.grants
 	switch d.what {
-	case doneGranted:
-		return granted(a, d.number)
+	case doneIt:
+		a.Result, a.Token = sqlqueue.Granted, uint64(d.number) //nolint:gosec // AUTO_INCREMENT is positive
 	case doneQueued:
-		a.Result, a.Due = sqlqueue.Queued, time.Duration(d.number)*time.Microsecond
+		if a.Result, a.Due = sqlqueue.Queued, time.Duration(d.number)*time.Microsecond; a.Due <= 0 {
+			a.Due = -1
+		}
 	case doneRefused:
 		a.Result = sqlqueue.Refused
-	case doneUnregistered:
+	case doneUnknown:
 		a.Result = sqlqueue.Unregistered
+	case doneLate, doneNoSlot:
+		a.Result = sqlqueue.Late
 	}
 	return a
 }
 
-func (d done) late() error {
-	if d.what == doneLate {
-		return errLate
-	}
-	return nil
-}
-
-func granted(a sqlqueue.Answer, token int64) sqlqueue.Answer {
-	a.Result, a.Token = sqlqueue.Granted, uint64(token) //nolint:gosec // AUTO_INCREMENT is positive
-	return a
-}
-
-// late returns the answer to a request that arrived too late, or at another server than it was meant for. Then nothing
-// was sent that may still arrive.
-func (s *store) late(ctx context.Context, why error) (sqlqueue.Answer, error) {
-	if errors.Is(why, errNoSlot) {
+// late returns the answer to a request that arrived too late, or at another server than it was meant for, or did not find
+// the row of its slot. Then nothing was sent that may still arrive.
+func (s *store) late(ctx context.Context, noSlot bool) (sqlqueue.Answer, error) {
+	if noSlot {
 		if err := s.fillSlots(ctx); err != nil {
 			return sqlqueue.Answer{}, err
 		}
 	}
 	now, err := s.readServer(ctx)
 	return sqlqueue.Answer{Result: sqlqueue.Late, Now: now}, err
-}
-
-// take takes a ticket of a queue that is locked.
-func (t *turn) take(v values, a sqlqueue.Answer) (sqlqueue.Answer, error) {
-	q, err := t.queue(nothing)
-	if err == nil {
-		q, err = t.settle(q, nil)
-	}
-	if err != nil {
-		return a, err
-	}
-	if own, err := t.own(q, v.ID); err != nil || len(own) > 0 { // a repeated request
-		if err == nil && own[0].Held {
-			return t.renew(own[0], v.TTL, a)
-		}
-		a.Result, a.Due = sqlqueue.Queued, dueIn(q)
-		return a, err
-	}
-	grantable := driver.Grantable(append(shownAs(q), v.Ticket(0)), len(q))
-	if !grantable && !v.Wait {
-		a.Result = sqlqueue.Refused
-		return a, nil
-	}
-	if !grantable {
-		alive, err := rowsOf(t, "alive", v, scanOne[int])
-		if err != nil || len(alive) == 0 {
-			a.Result = sqlqueue.Unregistered
-			return a, err
-		}
-	}
-	statement := "insert"
-	if !t.anchored {
-		statement = "insert_first"
-	} else if !t.marked {
-		_, _, err = t.exec("mark", v)
-	}
-	var key int64
-	if err == nil {
-		v.held = grantable
-		_, key, err = t.exec(statement, v)
-	}
-	if a = granted(a, key); !grantable {
-		a.Result, a.Due = sqlqueue.Queued, dueIn(q)
-	}
-	return a, err
-}
-
-// own finds a ticket in a queue.
-func (t *turn) own(q []row, id string) ([]row, error) {
-	if i := slices.IndexFunc(q, func(r row) bool { return r.ID == id }); i >= 0 {
-		return q[i : i+1], nil
-	}
-	return rowsOf(t, "find", valuesOf(t.name, id), scanRow)
-}
-
-// renew answers for a ticket that is held already.
-func (t *turn) renew(own row, ttl time.Duration, a sqlqueue.Answer) (sqlqueue.Answer, error) {
-	v := values{left: ttl, entries: []string{own.entry}, ids: []string{own.ID}, names: []string{t.name}}
-	n, _, err := t.exec("renew", v)
-	if err == nil && n == 0 {
-		var held []string
-		if held, err = rowsOf(t, "renewed", v, scanOne[string]); err == nil && len(held) == 0 {
-			err = errChanged // the lease has ended just now
-		}
-	}
-	return granted(a, int64(own.Token)), err //nolint:gosec // it came from the table
 }
 
 // Remove implements sqlqueue.Store. Nobody may wait for the name, unless this process waits for something.
@@ -213,18 +124,7 @@ func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sql
 			return sqlqueue.Removal{Found: n > 0}, err
 		}
 	}
-	if d, err := s.call(ctx, "release_call", v); err != nil || d.what != doneNothing {
-		return sqlqueue.Removal{Found: err == nil, Grants: d.grants}, err
-	}
-	if h.Token == 0 { // it may not be there, and then the release does not wait for others who use the queue
-		found, err := query(ctx, s, s.w.render("find", valuesOf(h.Name, h.ID)), scanRow)
-		if err != nil || len(found) == 0 {
-			return sqlqueue.Removal{}, err
-		}
-	}
-	return s.removal(ctx, process, h.Name, func(r row) bool { return r.ID == h.ID }, func(t *turn) ([]row, error) {
-		return rowsOf(t, "find", valuesOf(h.Name, h.ID), scanRow)
-	})
+	return s.removal(ctx, v)
 }
 
 // Break implements sqlqueue.Store.
@@ -232,30 +132,14 @@ func (s *store) Break(ctx context.Context, process int64, name string, token uin
 	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // there may be no tables
 		return sqlqueue.Removal{}, err
 	}
-	return s.removal(ctx, process, name, func(r row) bool { return r.Token == token }, func(t *turn) ([]row, error) {
-		return rowsOf(t, "numbered", values{token: token}, scanRow)
-	})
+	v := valuesOf(name, "")
+	v.process, v.token = process, token
+	return s.removal(ctx, v)
 }
 
-// removal removes a ticket of a queue, which is found among the first or by a query.
-func (s *store) removal(ctx context.Context, process int64, name string, is func(row) bool, find func(*turn) ([]row, error)) (r sqlqueue.Removal, err error) {
-	r.Grants, err = s.turn(ctx, process, name, false, func(t *turn) error {
-		r.Found = false
-		q, err := t.head(is)
-		if err != nil {
-			return err
-		}
-		if i := slices.IndexFunc(q, is); i >= 0 {
-			r.Found, err = t.drop(q, q[i])
-			return err
-		}
-		found, err := find(t)
-		if err == nil && len(found) > 0 {
-			r.Found, err = t.drop(q, found[0])
-		}
-		return err
-	})
-	return r, err
+func (s *store) removal(ctx context.Context, v values) (sqlqueue.Removal, error) {
+	d, err := s.call(ctx, "remove_call", v)
+	return sqlqueue.Removal{Found: d.what == doneIt, Grants: d.grants}, err
 }
 
 // batch is how many leases one statement renews.
@@ -323,9 +207,9 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 	if err != nil {
 		return false, err
 	}
-	first, err := query(ctx, s, s.w.render("first", v), scanRow)
+	first, err := query(ctx, s, s.w.render("first", v), scanOne[int64])
 	if err == nil && len(first) > 0 {
-		_ = s.with(ctx, func(ctx context.Context, c *sql.Conn) error { s.wake(ctx, c, first); return nil })
+		_, _ = s.exec(ctx, "wake_call", values{process: first[0]})
 	}
 	return true, nil // without a notice the waiter asks soon
 }
@@ -377,18 +261,26 @@ func (s *store) Leave(ctx context.Context, process int64) error {
 }
 
 const (
-	dueLeast = 8   // tickets that Due reads of a queue at first
-	dueNames = 100 // queues of one statement
+	dueLeast = 8       // tickets that Due reads of a queue at first
+	dueAll   = 1 << 30 // and then, if they are all shared
+	dueNames = 100     // queues of one statement
 )
+
+// A row has what Due needs of a ticket.
+type row struct {
+	driver.Ticket
+	process int64
+	left    time.Duration // of its lease or, if it waits, of the life of its process
+}
 
 // Due implements sqlqueue.Store.
 func (s *store) Due(ctx context.Context, process int64, names []string) (due []sqlqueue.Due, err error) {
 	for some := range slices.Chunk(names, dueNames) {
 		qs, err := s.heads(ctx, some, dueLeast)
 		for i, q := range qs {
-			if err == nil && readsOn(q, dueLeast, nothing) {
+			if err == nil && len(q) == dueLeast && !slices.ContainsFunc(q, func(r row) bool { return !r.Shared }) {
 				var all [][]row
-				if all, err = s.heads(ctx, some[i:i+1], headAll); err == nil {
+				if all, err = s.heads(ctx, some[i:i+1], dueAll); err == nil {
 					q = all[0]
 				}
 			}
@@ -416,7 +308,7 @@ func (s *store) heads(ctx context.Context, names []string, most int) ([][]row, e
 		var r row
 		var i int
 		var micros int64
-		err = rows.Scan(append([]any{&i}, r.columns(&micros)...)...)
+		err = rows.Scan(&i, &r.Token, &r.process, &r.Shared, &r.Limit, &r.Held, &micros)
 		r.left = time.Duration(micros) * time.Microsecond
 		if err == nil {
 			qs[i] = append(qs[i], r)
@@ -433,7 +325,11 @@ func (s *store) heads(ctx context.Context, names []string, most int) ([][]row, e
 // has, or could be granted.
 func dueIn(q []row) time.Duration {
 	in := time.Hour
-	granted := driver.Granted(shownAs(q))
+	shown := make([]driver.Ticket, len(q))
+	for i, r := range q {
+		shown[i] = r.Ticket
+	}
+	granted := driver.Granted(shown)
 	for i, r := range q {
 		if granted[i] && !r.Held {
 			return -1
@@ -450,15 +346,13 @@ func dueIn(q []row) time.Duration {
 
 // Advance implements sqlqueue.Store.
 func (s *store) Advance(ctx context.Context, process int64, name string) ([]sqlqueue.Grant, error) {
-	return s.turn(ctx, process, name, false, (*turn).advance)
-}
-
-func (t *turn) advance() error {
-	q, err := t.queue(nothing)
-	if err == nil {
-		_, err = t.settle(q, nil)
+	v := valuesOf(name, "")
+	v.process = process
+	d, err := s.call(ctx, "advance_call", v)
+	if err == nil && d.what == doneNoSlot {
+		err = s.fillSlots(ctx) // it is due again
 	}
-	return err
+	return d.grants, err
 }
 
 // Queue implements sqlqueue.Store.

@@ -10,8 +10,7 @@
 SELECT 1 FROM DUAL WHERE {autocommit}
 
 -- clock: the time, a number for this server and its start, and the start that tokens were last raised for.
-SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
-FROM DUAL WHERE {autocommit}
+CALL {call_clock}()
 
 -- raise: move AUTO_INCREMENT to the clock, in 2^20ths of a millisecond, unless it is beyond that. Then a ticket may have the
 -- number: error 1062. Error 1048: the server is another one.
@@ -25,103 +24,39 @@ DELETE FROM {tickets} WHERE entry = {raised} AND {autocommit}
 -- raised: tokens were raised for this start of this server.
 UPDATE {slots} SET start = {start} WHERE {column} = 0 AND {here} AND {autocommit}
 
--- take: insert the anchor of a free name, as a holder. If there is an anchor, {mark} marks it to stay, and the number in the
+-- take: insert the anchor of a free name, as a holder. If there is an anchor, the number in the
 -- answer is 1 if it is another exclusive holder, or 0. Error 1048: the statement arrived too late, the server is another
 -- one, or the slot is missing. The lease begins with the statement, which its sender counts from earlier.
 INSERT INTO {tickets} (entry, name, id, process, queued, held, shared, permits, ttl, since, expires_at, owner, note)
 VALUES ({name}, {name}, {id}, {process}, 0,
   (SELECT 1 FROM {slots} WHERE {column} = {slot} AND {now} < {deadline} AND {here} AND {autocommit} FOR UPDATE),
   {shared}, {permits}, {ttl}, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND, {owner}, {note})
-ON DUPLICATE KEY UPDATE {tickets}.queued = GREATEST({tickets}.queued, {mark}, 0 * LAST_INSERT_ID(
-  {tickets}.held = 1 AND {tickets}.shared = 0 AND {tickets}.id <> {id} AND {tickets}.expires_at > UTC_TIMESTAMP(6)))
+ON DUPLICATE KEY UPDATE {tickets}.queued = {tickets}.queued + 0 * LAST_INSERT_ID(
+  {tickets}.held = 1 AND {tickets}.shared = 0 AND {tickets}.id <> {id} AND {tickets}.expires_at > UTC_TIMESTAMP(6))
 
--- take_call: queue a ticket behind an exclusive holder, or take a free name; see procedures.sql.
+-- take_call: take a ticket, or queue it; see procedures.sql.
 CALL {call_take}({slot}, {name}, {entry}, {id}, {process}, {shared}, {permits}, {ttl}, {mark}, {owner}, {note}, {deadline}, {start})
 
--- release_call: remove a ticket, and grant the next.
-CALL {call_remove}({name}, {entry}, {id}, {process})
+-- remove_call: remove a ticket by its ID or, where that is not 0, by its token.
+CALL {call_remove}({name}, {entry}, {id}, {token}, {process})
+
+-- advance_call: let a queue move on. With {mark} it is a sweep.
+CALL {call_advance}({slot}, {name}, {process}, {mark})
+
+-- wake_call: wake a process.
+CALL {call_wake}('{process},')
 
 -- release: remove a ticket that is alone.
 DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guards = 0 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- try: lock the slot of a name, unless somebody else has locked it.
-SELECT 1 FROM {slots} WHERE {column} = {slot} FOR UPDATE SKIP LOCKED
-
--- try_anchor: lock the anchor of a name, unless somebody else has locked it.
-SELECT 1 FROM {tickets} WHERE entry = {name} FOR UPDATE SKIP LOCKED
-
--- anchored: whether there is an anchor.
-SELECT 1 FROM {tickets} WHERE entry = {name}
-
--- lock: lock the queue of a name, and read the clock after that: whether the server is the one that is meant, whether there
--- is an anchor, whether it has no ticket, and whether it is marked to stay.
-SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {now}), {here}, a.entry IS NOT NULL, a.entry IS NOT NULL AND a.name IS NULL, COALESCE(a.queued, 0)
-FROM {slots} AS s LEFT JOIN {tickets} AS a ON a.entry = IF(s.{column} = {slot}, {name}, NULL)
-WHERE s.{column} = {slot} FOR UPDATE
-
--- head: the first tickets of a queue.
-SELECT {ticket} FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process WHERE t.name = {name} AND t.id IS NOT NULL ORDER BY t.seq LIMIT {most}
-
--- heads: the same of several queues, with the number of each.
+-- heads: the first tickets of a queue, as one of several in a query.
 (SELECT {key}, {ticket} FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process WHERE t.name = {name} AND t.id IS NOT NULL AND {autocommit} ORDER BY t.seq LIMIT {most})
 
--- find: a ticket by its ID.
-SELECT {ticket} FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
-WHERE t.entry IN ({name}, {entry}) AND t.id = {id} AND t.name = {name}
+-- first: the process of the first that waits.
+SELECT process FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND held = 0 AND {autocommit} ORDER BY seq LIMIT 1
 
--- numbered: a ticket by its token.
-SELECT {ticket} FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process WHERE t.name = {name} AND t.seq = {token}
-
--- first: the first of those that wait.
-SELECT {ticket} FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
-WHERE t.name = {name} AND t.held = 0 AND {autocommit} ORDER BY t.seq LIMIT 1
-
--- alive: whether a process has a row that has not expired.
-SELECT 1 FROM {processes} WHERE id = {process} AND alive_until > {now}
-
--- mark: mark an anchor to stay.
-UPDATE {tickets} SET queued = 1 WHERE entry = {name}
-
--- insert: insert a ticket, held or not.
-INSERT INTO {tickets} (entry, name, id, process, queued, held, shared, permits, ttl, since, expires_at, owner, note)
-VALUES ({entry}, {name}, {id}, {process}, 0, {held}, {shared}, {permits}, {ttl}, {now},
-  IF({held}, {now} + INTERVAL {ttl} MICROSECOND, NULL), {owner}, {note})
-
--- insert_first: insert a holder as the anchor of a free name.
-INSERT INTO {tickets} (entry, name, id, process, queued, held, shared, permits, ttl, since, expires_at, owner, note)
-VALUES ({name}, {name}, {id}, {process}, 0, 1, {shared}, {permits}, {ttl}, {now}, {now} + INTERVAL {ttl} MICROSECOND, {owner}, {note})
-
--- grant: make a holder of a ticket that waits. Its lease does not outlive the row of its process.
-UPDATE {tickets} SET entry = IF(shared, entry, name), queued = {mark}, held = 1, provisional = 1, since = {now},
-  heartbeat = {heartbeat}, expires_at = LEAST({now} + INTERVAL ttl MICROSECOND, {deadline})
-WHERE entry = {entry} AND held = 0 AND {now} < {deadline}
-
--- vacate: remove the ticket of an anchor, which stays for the tickets that follow.
-UPDATE {tickets} SET name = NULL, id = NULL, held = 0, provisional = 0, queued = 1, guards = 0, expires_at = NULL, owner = x'', note = x''
-WHERE entry = {name}
-
--- remove: remove a ticket that is no anchor, or has to go with it.
-DELETE FROM {tickets} WHERE entry IN ({entries})
-
--- ended: tickets of a queue whose lease is over, and those that wait and whose process has sent no heartbeat.
-SELECT {ticket} FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
-WHERE t.name = {name} AND IF(t.held, t.expires_at <= {now}, p.id IS NULL OR p.alive_until <= {now}) ORDER BY t.seq LIMIT 1000
-
--- reap_processes: remove the processes of tickets of a queue that have sent no heartbeat.
+-- reap_processes: remove processes that have sent no heartbeat.
 DELETE FROM {processes} WHERE id IN ({numbers}) AND alive_until <= {now}
-
--- over: lock those of some tickets whose lease is over, or that wait without a process, unless they are in use: whether transactions may guard them.
-SELECT t.entry, t.seq, t.guards > 0 FROM {tickets} AS t FORCE INDEX (PRIMARY) WHERE t.entry IN ({entries})
-  AND IF(t.held, t.expires_at <= {now}, NOT EXISTS (SELECT 1 FROM {processes} AS p WHERE p.id = t.process)) FOR UPDATE SKIP LOCKED
-
--- unguarded: lock a ticket unless a transaction guards it.
-SELECT t.entry FROM {tickets} AS t FORCE INDEX (queue) WHERE t.name = {name} AND t.seq = {token} FOR UPDATE SKIP LOCKED
-
--- hold: lock a ticket: whether transactions may guard it.
-SELECT guards > 0 FROM {tickets} WHERE entry = {entry} FOR UPDATE
-
--- end_lease: end the lease of a ticket that a transaction guards. The queue moves on when the ticket is reaped.
-UPDATE {tickets} SET expires_at = LEAST(expires_at, {now}) WHERE entry = {entry} AND held = 1
 
 -- renew: extend leases that have not ended; never shorten one.
 UPDATE {tickets} FORCE INDEX (PRIMARY) SET provisional = 0, expires_at = GREATEST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
@@ -149,9 +84,6 @@ UPDATE {processes} SET server = {start}, connection = {connection} WHERE id = {p
 
 -- listening_still: the same, unless somebody may not wake it.
 UPDATE {processes} SET server = {start}, connection = {connection} WHERE id BETWEEN {process} AND {last} AND connection <> -1 AND {autocommit}
-
--- deaf: somebody may not wake that connection.
-UPDATE {processes} SET connection = -1 WHERE id = {process} AND connection = {connection} AND {autocommit}
 
 -- bed: take the lock that the connection which sleeps waits for.
 SELECT GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), 0)
@@ -199,9 +131,11 @@ WHERE COALESCE(t.name, t.entry) > {after} AND {autocommit}
     IF(t.held, t.expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND, p.id IS NULL))
 ORDER BY stale LIMIT {most}
 
--- alone: lock the tickets of some names that expired a while ago and that nobody waits for, unless they are in use.
-SELECT entry FROM {tickets} FORCE INDEX (PRIMARY) WHERE entry IN ({names}) AND entry = name AND held = 1 AND queued = 0
-  AND guards = 0 AND expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND FOR UPDATE SKIP LOCKED
+-- alone: delete the tickets of some names that expired a while ago and that nobody waits for, unless they are in use.
+DELETE t FROM (
+  SELECT entry FROM {tickets} FORCE INDEX (PRIMARY) WHERE entry IN ({names}) AND entry = name AND held = 1 AND queued = 0
+    AND guards = 0 AND expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND LIMIT {most} FOR UPDATE SKIP LOCKED
+) AS free STRAIGHT_JOIN {tickets} AS t ON t.entry = free.entry WHERE {autocommit}
 
 -- silent: processes that sent no heartbeat a while ago.
 SELECT id FROM {processes} WHERE alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND AND {autocommit}
@@ -245,14 +179,8 @@ SELECT @@innodb_rollback_on_timeout
 -- tx_lock: lock it, and insert it if it is missing. Unlike a query, that leaves no gap locked.
 INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
 
--- tx_any: whether there are any.
-SELECT name FROM {tx} WHERE {autocommit} LIMIT 1
-
--- tx_idle: lock rows that nobody else locks.
-SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED
-
--- tx_sweep: delete them.
-DELETE FROM {tx} WHERE name IN ({names})
+-- tx_sweep: delete rows that no transaction has locked.
+DELETE x FROM (SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED) AS idle STRAIGHT_JOIN {tx} AS x ON x.name = idle.name WHERE {autocommit}
 
 -- schema: the version of the tables.
 SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {table} AND {autocommit}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -22,14 +23,13 @@ type store struct {
 	created   atomic.Bool               // they were there: they are not created again
 	extra     chan struct{}             // held while there is a connection beyond the pool's limit
 	idleStale atomic.Bool               // idle connections may have ended
-	plain     atomic.Bool               // there are no procedures, or they may not be called
 	start     atomic.Uint64             // of the server that statements are meant for; 0: not known
 	before    atomic.Uint64             // the same, of the last one that was known
 	listening atomic.Pointer[listening] // what wakes this process
 }
 
 // exec sends a statement, which is its own transaction. It is sent again as long as the
-// server rolls it back, and after the tables were created if they were missing.
+// server rolls it back, and after the tables and the procedures were created if they were missing.
 func (s *store) exec(ctx context.Context, name string, v values) (sql.Result, error) {
 	return s.execText(ctx, s.w.render(name, v))
 }
@@ -127,32 +127,6 @@ func scanOne[T any](rows *sql.Rows) (x T, err error) {
 	return x, err
 }
 
-// transaction runs f in a transaction, and what it returns after the commit.
-func (s *store) transaction(ctx context.Context, f func(context.Context, *sql.Conn) (then func(), err error)) error {
-	return s.retry(ctx, func() error {
-		return s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
-			for _, begin := range []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"} { // other levels lock gaps
-				if _, err := c.ExecContext(ctx, begin); err != nil {
-					return &notDone{err}
-				}
-			}
-			then, err := f(ctx, c)
-			if err != nil {
-				if _, failed := c.ExecContext(ctx, "ROLLBACK"); failed != nil {
-					discard(c)
-				}
-				return &notDone{err}
-			}
-			if _, err := c.ExecContext(ctx, "COMMIT"); err != nil {
-				discard(c)
-				return err
-			}
-			then()
-			return nil
-		})
-	})
-}
-
 // retry sends a request until it succeeds, if the server rolls it back or the tables are missing.
 func (s *store) retry(ctx context.Context, send func() error) error {
 	const most = 3 // times that the tables are created: somebody else may drop them
@@ -170,7 +144,9 @@ func (s *store) retry(ctx context.Context, send func() error) error {
 				return other
 			}
 			return err
-		case code(err) != errNoTable || try == most:
+		case code(err) == errDeniedRoutine:
+			return fmt.Errorf("%w: the driver calls procedures, for which the user needs a right: GRANT EXECUTE ON the database", err)
+		case !isOneOf(err, errNoTable, errNoProcedure) || try == most:
 			return err
 		case created:
 			return droppedError(err)

@@ -2,9 +2,6 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
-	"errors"
-	"slices"
 	"time"
 )
 
@@ -20,28 +17,22 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 	if err != nil {
 		return "", 0, err
 	}
-	alone, err := s.sweepAlone(ctx, names)
+	n, err := s.change(ctx, "alone", values{names: names, most: most})
+	if err == nil && n > 0 { // and those that are left
+		names, err = query(ctx, s, s.w.render("stale", values{after: after, most: most}), scanOne[string])
+	}
 	if err != nil {
 		return "", 0, err
 	}
 	for _, name := range names {
-		if slices.Contains(alone, name) {
-			continue
-		}
-		_, err := s.turn(ctx, 0, name, true, func(t *turn) error {
-			n, err := t.reap()
-			if err == nil {
-				err = t.advance()
-			}
-			if n == 0 && t.anchored { // what is left may be kept by a transaction that it guards
-				busy++
-			}
-			return err
-		})
-		if errors.Is(err, busyError{}) {
-			busy++
-		} else if err != nil {
+		v := valuesOf(name, "")
+		v.mark = true
+		d, err := s.call(ctx, "advance_call", v)
+		if err != nil {
 			return "", busy, err
+		}
+		if d.what == doneNothing || d.number > 0 { // somebody has locked it, or it is guarded
+			busy++
 		}
 	}
 	if len(names) == most {
@@ -58,22 +49,6 @@ func (s *store) sweepProcesses(ctx context.Context) error {
 		_, err = s.exec(ctx, "reap_processes", values{numbers: silent})
 	}
 	return err
-}
-
-// sweepAlone removes the tickets that nobody waits for.
-func (s *store) sweepAlone(ctx context.Context, names []string) (alone []string, err error) {
-	if len(names) == 0 {
-		return nil, nil
-	}
-	err = s.transaction(ctx, func(ctx context.Context, c *sql.Conn) (func(), error) {
-		rows, err := c.QueryContext(ctx, s.w.render("alone", values{names: names}))
-		alone, err = scanAll(rows, err, scanOne[string])
-		if err == nil && len(alone) > 0 {
-			_, err = c.ExecContext(ctx, s.w.render("remove", values{entries: alone}))
-		}
-		return func() {}, err
-	})
-	return alone, err
 }
 
 // SweepTurn implements sqlqueue.Store.
@@ -95,27 +70,9 @@ func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (l
 
 // sweepTxs deletes rows of AcquireTx that no transaction has locked.
 func (s *store) sweepTxs(ctx context.Context) error {
-	for last := []string(nil); ; {
-		some, err := s.sweepTx(ctx)
-		if err != nil || len(some) < batch || slices.Equal(some, last) {
+	for {
+		if n, err := s.change(ctx, "tx_sweep", values{most: batch}); err != nil || n < batch {
 			return err
 		}
-		last = some
 	}
-}
-
-func (s *store) sweepTx(ctx context.Context) (idle []string, err error) {
-	some, err := query(ctx, s, s.w.render("tx_any", values{}), scanOne[string])
-	if err != nil || len(some) == 0 {
-		return nil, err
-	}
-	err = s.transaction(ctx, func(ctx context.Context, c *sql.Conn) (func(), error) {
-		rows, err := c.QueryContext(ctx, s.w.render("tx_idle", values{most: batch}))
-		idle, err = scanAll(rows, err, scanOne[string])
-		if err == nil && len(idle) > 0 {
-			_, err = c.ExecContext(ctx, s.w.render("tx_sweep", values{names: idle}))
-		}
-		return func() {}, err
-	})
-	return idle, err
 }

@@ -139,17 +139,19 @@ func TestSchemaSQL(t *testing.T) {
 		db := connect(t, srv, "?multiStatements=true")
 		_, d, prefix := fresh(t, db, mysql.WithoutCreate())
 		schema := d.Schema()
+		tables, _, _ := strings.Cut(schema, "CREATE PROCEDURE")
 		for _, word := range []string{"BEGIN", "COMMIT;", "ROLLBACK", "START TRANSACTION"} {
-			if strings.Contains(schema, word) {
+			if strings.Contains(tables, word) {
 				t.Errorf("it has %s", word)
 			}
 		}
-		client(t, srv, schema)
+		forClient := "DELIMITER //\n" + strings.ReplaceAll(schema, ";\n", " //\n") // as locker schema mysql prints it
+		client(t, srv, forClient)
 		must(t, d.Ping(t.Context()))
 		r := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
 		g, err := d.Acquire(t.Context(), r)
 		must(t, err)
-		client(t, srv, schema)
+		client(t, srv, forClient)
 		_, err = db.ExecContext(t.Context(), schema)
 		must(t, err)
 		for s := range strings.SplitSeq(schema, ";\n") { // as migration tools do

@@ -42,9 +42,16 @@ const executionTime = "(UTC_TIMESTAMP(6) + INTERVAL MOD(TIMESTAMPDIFF(MICROSECON
 const autocommitOn = "18446744073709551615 + (1 - @@autocommit)"
 
 // ticketColumns are what a decision needs of a ticket t, beside its process p; see scanRow.
-const ticketColumns = "t.entry, t.seq, t.id, t.process, t.shared, t.permits, t.held, t.guards > 0, " +
-	"COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(t.held, t.expires_at, p.alive_until)), -1), COALESCE(p.heartbeat, 0), " +
-	"COALESCE(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', p.alive_until), 0), COALESCE(IF(p.server = ({server}), p.connection, 0), 0)"
+const ticketColumns = "t.seq, t.process, t.shared, t.permits, t.held, " +
+	"COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(t.held, t.expires_at, p.alive_until)), -1)"
+
+// Assignments in procedures: the anchor has no ticket any more, but stays; a ticket that waits becomes a holder, and the
+// anchor if it is exclusive. Its lease does not outlive the row of its process.
+const (
+	vacated = "name = NULL, id = NULL, held = 0, provisional = 0, queued = 1, guards = 0, expires_at = NULL, owner = x'', note = x''"
+	granted = "entry = IF(shared, entry, p_name), queued = NOT shared, held = 1, provisional = 1, since = v_now, heartbeat = v_heartbeat, " +
+		"expires_at = LEAST(v_now + INTERVAL ttl MICROSECOND, v_alive)"
+)
 
 // wire has the statements for one set of tables.
 type wire struct {
@@ -89,7 +96,7 @@ func withoutComments(block string) string {
 func (w *wire) tables(text string) string {
 	text = strings.NewReplacer(
 		"{edition}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)",
-		"{ticket}", ticketColumns, "{here}", "("+thisServer+") = {start}", "{now}", executionTime,
+		"{ticket}", ticketColumns, "{vacated}", vacated, "{granted}", granted, "{here}", "("+thisServer+") = {start}", "{now}", executionTime,
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{server}", thisServer)
 	for _, name := range procedures {
@@ -137,9 +144,9 @@ func (w *wire) render(name string, v values) string {
 // values fill the holes of a statement.
 type values struct {
 	driver.Request
-	process, last, heartbeat, connection int64
+	process, last, connection int64
 
-	held, mark bool
+	mark       bool
 	left       time.Duration // in the place of the TTL
 	token      uint64
 	entries    []string
@@ -171,7 +178,6 @@ var holes = map[string]hole{
 	"owner":   func(b []byte, v *values) []byte { return literal(b, v.Owner) },
 	"note":    func(b []byte, v *values) []byte { return literal(b, v.Note) },
 	"shared":  func(b []byte, v *values) []byte { return bit(b, v.Shared) },
-	"held":    func(b []byte, v *values) []byte { return bit(b, v.held) },
 	"mark":    func(b []byte, v *values) []byte { return bit(b, v.mark) },
 	"permits": func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.Limit), 10) },
 	"slot":    func(b []byte, v *values) []byte { return strconv.AppendUint(b, slotOf(v.Name), 10) },
@@ -186,7 +192,6 @@ var holes = map[string]hole{
 	"numbers":    func(b []byte, v *values) []byte { return list(b, v.numbers, integer) },
 	"process":    func(b []byte, v *values) []byte { return integer(b, v.process) },
 	"last":       func(b []byte, v *values) []byte { return integer(b, v.last) },
-	"heartbeat":  func(b []byte, v *values) []byte { return integer(b, v.heartbeat) },
 	"connection": func(b []byte, v *values) []byte { return integer(b, v.connection) },
 	"key":        func(b []byte, v *values) []byte { return integer(b, int64(v.key)) },
 	"most":       func(b []byte, v *values) []byte { return integer(b, int64(v.most)) },

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -74,7 +75,8 @@ func schemaOf(store string, f schemaFlags) (string, error) {
 		if f.prefix != "" {
 			opts = append(opts, mysql.WithPrefix(f.prefix))
 		}
-		return mysql.Schema(opts...)
+		schema, err := mysql.Schema(opts...)
+		return "DELIMITER //\n" + strings.ReplaceAll(schema, ";\n", " //\n") + "DELIMITER ;\n", err // for the client
 	case store == "postgres":
 		var opts []postgres.Option
 		if f.prefix != "" {
