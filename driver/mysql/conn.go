@@ -49,6 +49,8 @@ func (s *store) with(caller context.Context, f func(context.Context, *sql.Conn) 
 		useless := readOnly(err) || errors.Is(err, sqldriver.ErrBadConn)
 		if useless {
 			discard(c)
+		} else if code(err) == errNoProcedure { // without autocommit MySQL keeps the name locked, and nobody can create it
+			_, _ = c.ExecContext(ctx, "ROLLBACK")
 		}
 		free()
 		if !useless || ctx.Err() != nil || stats.Idle == 0 && tries > 0 || tries == uselessMost {

@@ -38,19 +38,12 @@
 // IDs, and their queue's anchor stays as long as they may be there.
 //
 // Taking a free lock, releasing one that nobody waits for and renewing leases are single statements, each its own
-// transaction. To queue behind an exclusive holder, and to release a lock and grant it to the next, are a stored procedure
-// each (procedures.sql): one request, one transaction. All else (holders that share a lock, what has expired, a guarded
-// lease) is a transaction of some statements (grant.go), and so are the other two where the procedures are missing; see
-// Rights. Who inserts a ticket locks the name first: one of 256 rows that the names hash to, and then the anchor. So tokens
-// become visible in their order. A hand-over locks the anchor alone: while that is locked nobody inserts a ticket of the
-// name. So it does not wait behind those that want the name, however many they are. All these are READ COMMITTED, and no
-// row of a process is locked in them, so that no heartbeat waits for a queue. All times are the database's, read after the
-// locks were taken. Names are compared byte by byte.
-//
-// If a process is stopped within a transaction of some statements, or cut off from the server so that this does not
-// notice, the names of that row have to wait, until the process goes on or the server ends the connection (wait_timeout,
-// TCP keepalive; idle_transaction_timeout of MariaDB). Holders renew their leases meanwhile. A procedure cannot be stopped
-// so.
+// transaction. All other changes of a queue are stored procedures (procedures.sql): each is one request and one transaction,
+// so no process holds the lock of a row while it is slow, stopped or cut off. Who inserts a ticket locks the name first: one of
+// 256 rows that the names hash to, and then the anchor. So tokens become visible in their order. A release locks the anchor
+// alone: while that is locked nobody inserts a ticket of the name. So it does not wait behind those that want the name,
+// however many they are. Procedures are READ COMMITTED, and lock no row of a process that has not expired, so that no
+// heartbeat waits for a queue. All times are the database's, read after the locks were taken. Names are compared byte by byte.
 //
 // A crash or a failover may lose the last commits. Tokens grow nevertheless: the first process that uses a server after
 // a start, or after it has taken over, raises AUTO_INCREMENT to that server's clock, in 2^20ths of a millisecond. Each
@@ -102,7 +95,7 @@
 // Acquiring a free lock is one statement, and releasing it another; each is one round trip and one commit. Under
 // contention a grant takes four requests: one to be queued, one to release and grant, and two by which the process that is
 // woken reads its grant and sleeps again. The first ticket of a process that waits takes some more, to register the
-// process and to begin to sleep. Without the procedures a grant takes about twelve.
+// process and to begin to sleep.
 // A process that waits sends one heartbeat in each quarter of the liveness, checks its queues as often with one statement,
 // and begins to sleep every two seconds, whatever the number of its waiters. While a transaction guards a lease that is
 // over (Guard), the queue is checked every 500 ms.
@@ -132,24 +125,18 @@
 //
 // # Rights
 //
-// The tables and the view are created at first use, which needs the right CREATE and, for the view, CREATE VIEW. In
-// production let a DBA create them, with the SQL that Schema returns (locker schema mysql), set create=false
+// The tables, the procedures and the view are created at first use, which needs the rights CREATE, CREATE ROUTINE and, for
+// the view, CREATE VIEW. In production let a DBA create them, with the SQL that Schema returns (locker schema mysql), set create=false
 // (WithoutCreate), and give the driver's user the rights that it needs to work:
 //
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tickets TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_processes TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE ON app.locker_slots TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tx TO 'locks'@'%';
-//
-// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing.
-//
-// The procedures are optional. They are created with the tables, or when they are missed, which needs CREATE ROUTINE, or by
-// a DBA with the SQL that Procedures returns, and run with the rights of who calls them. To call them takes
-//
 //	GRANT EXECUTE ON app.* TO 'locks'@'%';
 //
-// A driver that finds that they are missing, or that it may not call them, sends plain statements instead until it is
-// closed, which does the same in more requests. Drivers with them and without them may work beside each other.
+// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing. The procedures run with the
+// rights of who calls them. EXECUTE may be given for each of them instead; their names contain the version of the schema.
 //
 // People who read the view need
 //
@@ -169,8 +156,8 @@
 // text, and the name of a column contains both. A program of another version fails with its first request, or with
 // the next ticket that it would insert after the tables were changed, with an error that names both versions, also
 // with create=true: two versions never work on the same queues. To upgrade, end all programs, drop the tables, as
-// the error says, and create those of the new version; tokens go on growing. The names of the procedures contain the version
-// too; those of another version are not called, and may be dropped. A program of the new version under
+// the error says, and create those of the new version; tokens go on growing. The procedures of another version are not
+// called, and may be dropped. A program of the new version under
 // another prefix shares no locks with the old ones.
 //
 // # In production

@@ -13,16 +13,15 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 		}
 	}
 	const most = 100
-	names, err := query(ctx, s, s.w.render("stale", values{after: after, most: most}), scanOne[string])
-	if err != nil {
-		return "", 0, err
-	}
-	n, err := s.change(ctx, "alone", values{names: names, most: most})
-	if err == nil && n > 0 { // and those that are left
+	var names []string
+	for n := int64(1); n > 0; { // until all are gone that nobody waits for
 		names, err = query(ctx, s, s.w.render("stale", values{after: after, most: most}), scanOne[string])
-	}
-	if err != nil {
-		return "", 0, err
+		if err == nil {
+			n, err = s.change(ctx, "alone", values{names: names, most: most})
+		}
+		if err != nil {
+			return "", 0, err
+		}
 	}
 	for _, name := range names {
 		v := valuesOf(name, "")
