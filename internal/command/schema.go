@@ -21,7 +21,8 @@ func newSchema(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema postgres|mysql",
 		Short: "Print the SQL of the tables that locks on a database need",
-		Long: `Print the SQL that creates what locks on PostgreSQL, or on MySQL and MariaDB, need,
+		Long: `Print the SQL that creates what locks on PostgreSQL, or on MySQL and MariaDB, need
+(for MySQL as its client mysql reads it, with DELIMITER),
 for databases whose programs may not create tables (create=false in the URL). It
 begins and ends no transaction, and may be run again. No store is reached.
 
@@ -31,6 +32,7 @@ that one belongs in the database whose data the locks protect, wherever the
 locks are.`,
 		Example: `  locker schema postgres | psql -1 -f - app
   locker schema postgres --schema locks > migrations/0042_locks.sql
+  locker schema mysql | mysql app
   locker schema mysql --fence locker_fences | mysql app`,
 		Args:      cobra.MatchAll(arguments(1, 1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"postgres", "mysql"},
