@@ -67,18 +67,3 @@ func TestServerClockSteps(t *testing.T) {
 		must(t, d.Release(t.Context(), r.Hold(g.Token)))
 	}
 }
-
-// What is known of the server's clock is read again from time to time: two clocks drift apart.
-func TestServerClockIsReadAgain(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		l, d, _ := fresh(t, connect(t, srv, ""))
-		must(t, take(t, l, "a").Release(t.Context()))
-		for age, want := range map[time.Duration]bool{time.Minute: false, 11 * time.Minute: true} {
-			d.AgeReading(age, time.Hour)
-			must(t, take(t, l, "a").Release(t.Context()))
-			if again := d.ServerAhead() < 30*time.Minute; again != want {
-				t.Errorf("after %v the clock was read again: %v", age, again)
-			}
-		}
-	})
-}

@@ -26,28 +26,34 @@ const (
 
 // with calls f with a connection. When the server has not executed the request, because
 // the connection had ended or the server is read only, as a demoted primary is, with
-// discards the connection and tries the next, up to a new one.
-func (d *Driver) with(ctx context.Context, f func(*sql.Conn) error) error {
-	if d.idleStale.Load() && d.idleStale.Swap(false) {
-		d.discardIdle(ctx)
+// discards the connection and tries the next, up to a new one. Requests that are under way end with Close.
+func (s *store) with(caller context.Context, f func(context.Context, *sql.Conn) error) error {
+	ctx, cancel := context.WithCancel(caller)
+	defer cancel()
+	stop := context.AfterFunc(s.closed, cancel)
+	defer stop()
+	if s.idleStale.Load() && s.idleStale.Swap(false) {
+		s.discardIdle(ctx)
 	}
 	for tries := 0; ; tries++ {
-		s := d.db.Stats()
-		c, free, err := d.conn(ctx, s)
+		stats := s.db.Stats()
+		c, free, err := s.conn(ctx, stats)
 		if err != nil {
-			return err
+			return &notDone{err}
 		}
 		began := time.Now()
-		err = f(c)
+		err = f(ctx, c)
 		if err != nil && ctx.Err() != nil && time.Since(began) > staleAfter {
-			d.idleStale.Store(true)
+			s.idleStale.Store(true)
 		}
 		useless := readOnly(err) || errors.Is(err, sqldriver.ErrBadConn)
 		if useless {
 			discard(c)
+		} else if code(err) == errNoProcedure { // without autocommit MySQL keeps the name locked, and nobody can create it
+			_, _ = c.ExecContext(ctx, "ROLLBACK")
 		}
 		free()
-		if !useless || ctx.Err() != nil || s.Idle == 0 && tries > 0 || tries == uselessMost {
+		if !useless || ctx.Err() != nil || stats.Idle == 0 && tries > 0 || tries == uselessMost {
 			return err
 		}
 	}
@@ -56,9 +62,9 @@ func (d *Driver) with(ctx context.Context, f func(*sql.Conn) error) error {
 // discardIdle closes the connections that nobody uses. When a request was not answered,
 // the network may have been cut, and some firewalls then forget all connections: each
 // of them would cost a request its time.
-func (d *Driver) discardIdle(ctx context.Context) {
-	for range d.db.Stats().Idle {
-		c, err := d.db.Conn(ctx)
+func (s *store) discardIdle(ctx context.Context) {
+	for range s.db.Stats().Idle {
+		c, err := s.db.Conn(ctx)
 		if err != nil {
 			return
 		}
@@ -77,43 +83,43 @@ func exhausted(s sql.DBStats) bool {
 }
 
 // conn returns a connection, and the function that returns it to the pool.
-func (d *Driver) conn(ctx context.Context, s sql.DBStats) (*sql.Conn, func(), error) {
+func (s *store) conn(ctx context.Context, stats sql.DBStats) (*sql.Conn, func(), error) {
 	wait, cancel := ctx, func() {}
-	if exhausted(s) {
+	if exhausted(stats) {
 		bound := patience
 		if end, ok := ctx.Deadline(); ok { // the request needs most of the time: the renewal of a short lease has little
 			bound = min(bound, time.Until(end)/4)
 		}
 		wait, cancel = context.WithTimeout(ctx, bound)
 	}
-	c, err := d.db.Conn(wait)
+	c, err := s.db.Conn(wait)
 	tooLong := err != nil && wait.Err() != nil && ctx.Err() == nil
 	cancel()
 	if tooLong {
-		return d.extraConn(ctx)
+		return s.extraConn(ctx)
 	}
 	return c, func() { _ = c.Close() }, err
 }
 
 // extraConn opens one connection beyond the pool's limit, which is raised until the
 // connection is closed.
-func (d *Driver) extraConn(ctx context.Context) (*sql.Conn, func(), error) {
+func (s *store) extraConn(ctx context.Context) (*sql.Conn, func(), error) {
 	select {
-	case d.extra <- struct{}{}:
+	case s.extra <- struct{}{}:
 	case <-ctx.Done():
 		return nil, nil, context.Cause(ctx)
 	}
-	raiseLimit(d.db, 1)
-	c, err := d.db.Conn(ctx)
+	raiseLimit(s.db, 1)
+	c, err := s.db.Conn(ctx)
 	if err != nil {
-		raiseLimit(d.db, -1)
-		<-d.extra
+		raiseLimit(s.db, -1)
+		<-s.extra
 		return nil, nil, err
 	}
 	return c, func() {
-		raiseLimit(d.db, -1) // first, so that nobody else opens a connection in its stead
+		raiseLimit(s.db, -1) // first, so that nobody else opens a connection in its stead
 		discard(c)
-		<-d.extra
+		<-s.extra
 	}, nil
 }
 

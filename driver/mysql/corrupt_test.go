@@ -14,12 +14,11 @@ func TestCorruptQueue(t *testing.T) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
 		must(t, take(t, l, "makes the tables").Release(t.Context()))
-		const columns = "entry, seq, turn, name, id, owner, note, shared, permits, held, followed, guards, since, expires_at"
+		const columns = "entry, seq, name, id, process, queued, owner, note, shared, permits, ttl, held, guards, since, expires_at"
 		const never = "'9999-12-31 23:59:59'"
 		for what, values := range map[string]string{
-			"turn":    "%[1]s, 5, 18446744073709551615, %[1]s, 'id', '', '', 0, 1, 1, 0, 0, " + never + ", " + never,
-			"permits": "%[1]s, 5, 0, %[1]s, 'id', '', '', 1, -7, 1, 1, 0, " + never + ", " + never,
-			"state":   "%[1]s, 5, 0, %[1]s, 'id', x'ff', x'00', 7, 0, 7, -1, -1, '1000-01-01', " + never,
+			"permits": "%[1]s, 5, %[1]s, 'id', 1, 1, '', '', 1, -7, 1, 1, 0, " + never + ", " + never,
+			"state":   "%[1]s, 5, %[1]s, 'id', -1, -1, x'ff', x'00', 1, 0, -7, 7, -1, '1000-01-01', " + never,
 		} {
 			do(t, db, fmt.Sprintf("INSERT INTO %s_tickets (%s) VALUES (%s)", prefix, columns, fmt.Sprintf(values, fmt.Sprintf("x'%x'", what))))
 			corrupttest.NotGranted(t, l, what, what)

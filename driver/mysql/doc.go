@@ -30,33 +30,33 @@
 //
 // # How it works
 //
-// A ticket is a row of <prefix>_tickets, numbered by AUTO_INCREMENT, which these servers keep through restarts and
-// through the deletion of rows. The first ticket of a queue is its anchor: the row whose primary key is the name.
-// So one INSERT takes a free name, and finds out that a name is not free. The anchor stays, without a ticket, as
-// long as other tickets may be in the queue; these are inserted under their IDs. If a process takes a name again
-// and again, the anchor also stays for a while when the name is free. It is then idle, and the process takes the
-// name by changing that row. So a token is the number of the row times 2^12, plus the count of the tickets that the
-// row had. A unique index makes two exclusive holders of one name impossible in the schema.
+// The driver is a dialect of the engine of the SQL stores (driver/internal/sqlqueue, whose package comment says how grants,
+// heartbeats and notices go together). A ticket is a row of <prefix>_tickets, and its token is the row's AUTO_INCREMENT
+// number, which these servers keep through restarts and through the deletion of rows. A queue that has tickets has an
+// anchor: the row whose primary key is the name. So one INSERT takes a free name, and finds out that a name is not free.
+// The anchor is the exclusive holder, if there is one, so the primary key forbids two. All others are inserted under their
+// IDs, and their queue's anchor stays as long as they may be there.
 //
-// A client decides on a grant after it has read the head of the queue from the primary. That is sound because tickets
-// ahead of a ticket can only go away: the tokens of a name become visible in their order, since a statement that
-// inserts a ticket locks a row for the name until it is committed, and an expired ticket blocks the queue until
-// somebody has deleted it. All times are the database's. Names are compared byte by byte.
+// Taking a free lock, releasing one that nobody waits for and renewing leases are single statements, each its own
+// transaction. All other changes of a queue are stored procedures (procedures.sql): each is one request and one transaction,
+// so no process holds the lock of a row while it is slow, stopped or cut off. Who inserts a ticket locks the name first: one of
+// 256 rows that the names hash to, and then the anchor. So tokens become visible in their order. A release locks the anchor
+// alone: while that is locked nobody inserts a ticket of the name. So it does not wait behind those that want the name,
+// however many they are. Procedures are READ COMMITTED, and lock no row of a process that has not expired, so that no
+// heartbeat waits for a queue. All times are the database's, read after the locks were taken. Names are compared byte by byte.
 //
 // A crash or a failover may lose the last commits. Tokens grow nevertheless: the first process that uses a server after
-// a start, or after it has taken over, raises AUTO_INCREMENT to that server's clock, in 256ths of a millisecond. Each
-// statement that inserts a ticket contains the server and the start that it is meant for (by server_id and UUID_SHORT),
-// and does nothing on any other. Tokens grow as long as the clocks of the servers agree and fewer than 256,000 numbers
+// a start, or after it has taken over, raises AUTO_INCREMENT to that server's clock, in 2^20ths of a millisecond. Each
+// request that inserts a ticket contains the server and the start that it is meant for (by server_id and UUID_SHORT),
+// and does nothing on any other. Tokens grow as long as the clocks of the servers agree and fewer than a billion numbers
 // a second are used on average: a ticket and a try that is refused use one, or so many as auto_increment_increment
 // says. A former primary may take over again without a restart, and without the commits of the primary in between. Only
 // processes that have inserted tickets on the primary in between notice that: restart the former primary first.
 // Replication has to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it would break.
 //
-// Each request is one statement and its own transaction, except the deletion of expired tickets. Requests work in any
-// isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where autocommit is off each
-// statement fails, with an error that says so. The driver sets nothing in the sessions of a *sql.DB that is yours (in
-// its own, autocommit=1), prepares nothing, and holds no connection while it waits. A pool of one connection is enough.
-// A statement that a deadlock has ended is sent again.
+// Requests work in any isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where
+// autocommit is off each statement fails, with an error that says so. The driver sets nothing in the sessions of a *sql.DB
+// that is yours (in its own, autocommit=1), and prepares nothing. A transaction that a deadlock has ended is sent again.
 //
 // If the pool has reached its limit, a request waits 200 ms for a connection, or a quarter of its time if that is less.
 // Then the driver raises the limit by one for the time of the request, so that locks are renewed even while the work
@@ -70,29 +70,35 @@
 // later, by DROP or because a session was moved to another database, a driver that has used them reports an error and
 // does not create them again, since it would grant what others hold. A driver that is opened later creates them.
 //
-// An unanswered request to insert a ticket may still arrive for 2 seconds. Until then Release does not confirm that the
+// An unanswered request for a ticket may still arrive for 2 seconds. Until then Release does not confirm that the
 // ticket is gone. If another transaction locks rows of these tables, a statement that has arrived waits for them in the
 // database, up to innodb_lock_wait_timeout. Then it acts on the time at which it gets to a row: it revives no lease that
 // has ended, and inserts no ticket after those 2 seconds. The exception is a free lock whose last row another transaction
-// is just deleting: if that takes longer, the ticket may be inserted later. It is removed within 30 seconds after its
-// request, or by the end of its TTL if its Client was closed. (On a server with --sysdate-is-now a statement takes the
-// time at which it began.)
+// is just deleting: if that takes longer, the ticket may be inserted later, and ends with its TTL. (On a server with
+// --sysdate-is-now a statement takes the time at which it began.)
+//
+// # How a process is woken
+//
+// As long as something waits, and 30 seconds longer, a process has two connections more, beyond the limit of the pool. One
+// does nothing but sleep: it waits for a lock of GET_LOCK (locker. and numbers) that the other has. Whoever grants one of
+// the process's tickets interrupts that statement with KILL QUERY, for which an account needs no right among its own
+// connections, and the process reads what it was granted. The number of the connection is in the row of the process, with
+// the start of the server that it is of, so nothing else is interrupted. Both connections are closed afterwards, and not
+// returned to the pool.
+//
+// Where that is refused (processes of several accounts) or has no effect (ProxySQL and other proxies that have their own
+// numbers of connections), which a process finds out, it asks for its grants instead, every 2 to 250 ms, and tries again
+// after a minute. A read_timeout of less than 3 s would break the connection again and again.
 //
 // # Cost
 //
-// Acquiring a free lock is one statement, and releasing it another; each is one round trip and one commit. A waiter
-// needs two statements to be queued, one to be granted, and one or two to release. Releasing a lock whose Guard was
-// used takes about ten.
-//
-// The server cannot notify, so waiters poll. Each process polls with one statement for all its waiters in the queues
-// that are due, which reads a few rows of each queue, whatever the number of waiters. The next waiter polls after an
-// eighth of the time since the queue last moved, between 0.5 ms and 50 ms; waiters further back after two thirds of the
-// time that the queue, at its speed, takes to reach them, 75 ms at most. So the cost of a grant to all processes
-// together grows with the logarithm of their number, and the next waiter is granted within 100 ms of a release, however
-// long it has waited. At rest that is 20 statements a second for a process that waits, whatever the number of its
-// waiters on up to 100 names. A release by the same process is noticed at once. Every quarter of the liveness another
-// statement, the heartbeat, shows that the process lives. While a transaction guards a lease that is over (Guard), the
-// interval grows to 500 ms.
+// Acquiring a free lock is one statement, and releasing it another; each is one round trip and one commit. Under
+// contention a grant takes four requests: one to be queued, one to release and grant, and two by which the process that is
+// woken reads its grant and sleeps again. The first ticket of a process that waits takes some more, to register the
+// process and to begin to sleep.
+// A process that waits sends one heartbeat in each quarter of the liveness, checks its queues as often with one statement,
+// and begins to sleep every two seconds, whatever the number of its waiters. While a transaction guards a lease that is
+// over (Guard), the queue is checked every 500 ms.
 //
 // Enqueueing locks no table, not even for AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
 // Renewals go 500 to a statement. The holder notices a break at its next renewal.
@@ -113,26 +119,30 @@
 // # Bounds
 //
 // The shortest TTL is 10 ms. After a crash of the holder the next waiter is granted within the TTL and half a second;
-// crashed waiters delay the queue by no more than the liveness and half a second in all. The rows of crashed processes
-// are deleted by the next process that finds them in its way, and every 20 seconds by one of the processes that have a
-// driver open that was used. Idle anchors are deleted by their process when it has not used the name for 10 seconds
-// (1,024 names at most) and when it closes the driver, and soon after by the sweeps of others.
+// crashed waiters delay the queue by no more than five quarters of the liveness and half a second in all. The rows of crashed
+// processes are deleted by the next process that finds them in its way, and every 45 seconds by one of the processes that
+// have a driver open that was used.
 //
 // # Rights
 //
-// The tables and the view are created at first use, which needs the right CREATE and, for the view, CREATE VIEW. In
-// production let a DBA create them, with the SQL that Schema returns (locker schema mysql), set create=false
+// The tables, the procedures and the view are created at first use, which needs the rights CREATE, CREATE ROUTINE and, for
+// the view, CREATE VIEW. In production let a DBA create them, with the SQL that Schema returns (locker schema mysql), set create=false
 // (WithoutCreate), and give the driver's user the rights that it needs to work:
 //
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tickets TO 'locks'@'%';
+//	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_processes TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE ON app.locker_slots TO 'locks'@'%';
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON app.locker_tx TO 'locks'@'%';
+//	GRANT EXECUTE ON app.* TO 'locks'@'%';
 //
-// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing. People who read the view
-// need
+// Client.Ping succeeds if all these rights are there, and otherwise names one that is missing. The procedures run with the
+// rights of who calls them. EXECUTE may be given for each of them instead; their names contain the version of the schema.
+//
+// People who read the view need
 //
 //	GRANT SELECT ON app.locker_queues TO 'ops'@'%';
 //	GRANT SELECT ON app.locker_tickets TO 'ops'@'%';
+//	GRANT SELECT ON app.locker_processes TO 'ops'@'%';
 //
 // # For people
 //
@@ -146,7 +156,8 @@
 // text, and the name of a column contains both. A program of another version fails with its first request, or with
 // the next ticket that it would insert after the tables were changed, with an error that names both versions, also
 // with create=true: two versions never work on the same queues. To upgrade, end all programs, drop the tables, as
-// the error says, and create those of the new version; tokens go on growing. A program of the new version under
+// the error says, and create those of the new version; tokens go on growing. The procedures of another version are not
+// called, and may be dropped. A program of the new version under
 // another prefix shares no locks with the old ones.
 //
 // # In production
@@ -154,9 +165,9 @@
 //   - create=false, with the rights above.
 //   - pool_size: a connection is used for the time of one request; waiters and holders use none, and renewals are
 //     sent in batches. So it bounds how many acquisitions and releases are under way at once, and not how many
-//     locks there are. While the pool is exhausted the driver opens one connection beside it: count pool_size + 1
-//     for each process, within max_connections. A wait_timeout below a minute costs reconnections, and nothing
-//     else.
+//     locks there are. A process that waits has two connections beside it, and while the pool is exhausted the driver opens
+//     another one: count pool_size + 3 for each process, within max_connections. A wait_timeout of some minutes ends the connections of
+//     processes that are stopped or cut off; below a minute it costs reconnections, and nothing else.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
 //     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row
 //     that a transaction of yours has locked: choose it longer than innodb_lock_wait_timeout, for which 5 s is

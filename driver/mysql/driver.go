@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -18,9 +18,6 @@ import (
 const (
 	DefaultPrefix   = "locker"
 	DefaultLiveness = sqlqueue.DefaultLiveness
-
-	closeBound = 100 * time.Millisecond // for the requests of Close
-	crashSlack = 500 * time.Millisecond // the poller's longest interval, and a few commits
 )
 
 // Option changes how New works with a database.
@@ -62,31 +59,25 @@ func newOptions(opts []Option) (options, error) {
 	return o, sqlqueue.CheckLiveness(o.liveness)
 }
 
+// engine is what a Driver has of the engine. It is no driver.LossNotifier: a process is woken, and not told why.
+type engine interface {
+	driver.Driver
+	driver.BatchRenewer
+	driver.Lister
+	driver.Breaker
+	driver.Bounder
+	driver.Shortener
+}
+
 // Driver takes tickets in a MySQL or MariaDB database. See the package comment.
 type Driver struct {
-	opts  options
-	w     *wire
-	db    *sql.DB
-	owned bool // db is ours to close
-
-	creating  chan struct{} // held while the tables are being created
-	created   atomic.Bool   // they were there: they are not created again
-	extra     chan struct{} // held while there is a connection beyond the pool's limit
-	idleStale atomic.Bool   // idle connections may have ended
-	known     atomic.Pointer[server]
-	before    atomic.Uint64 // the start of the server that was known last
-	poller    poller
-	anchors   anchors
-	txQueues  txQueues
-	sweeping  atomic.Bool
-
-	mu      sync.Mutex
-	tickets map[string]*ticketState // by ID
-
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
-	closed sync.Once
-	work   sync.WaitGroup
+	engine
+	e        *sqlqueue.Engine
+	s        *store
+	owned    bool               // the database is ours to close
+	stop     context.CancelFunc // ends the requests that are under way
+	txQueues txQueues
+	closed   sync.Once
 }
 
 var (
@@ -122,62 +113,75 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 }
 
 func newDriver(db *sql.DB, o options, w *wire) *Driver {
-	d := &Driver{
-		opts: o, w: w, db: db, creating: make(chan struct{}, 1), extra: make(chan struct{}, 1),
-		txQueues: txQueues{names: make(map[string]*txQueue)}, tickets: make(map[string]*ticketState),
-	}
-	d.ctx, d.stop = context.WithCancel(context.Background())
-	d.poller.init(d)
-	d.anchors = anchors{d: d, names: make(map[string]*anchor)}
+	s := &store{opts: o, w: w, db: db, creating: make(chan struct{}, 1), extra: make(chan struct{}, 1)}
+	s.listening.Store(&listening{})
+	d := &Driver{s: s, txQueues: txQueues{names: make(map[string]*txQueue)}}
+	s.closed, d.stop = context.WithCancel(context.Background())
+	d.build(sqlqueue.Options{})
 	return d
 }
 
+// build makes the engine. The options are for tests.
+func (d *Driver) build(o sqlqueue.Options) {
+	o.Store, o.Notifier, o.Liveness, o.ListenToWait = d.s, d.s, d.s.opts.liveness, true
+	d.e = sqlqueue.New(o)
+	d.engine = d.e
+}
+
 // Schema returns the SQL that creates the tables, for programs that do not let the driver create them.
-func (d *Driver) Schema() string { return d.w.schema() }
+func (d *Driver) Schema() string { return d.s.w.schema() }
 
 // String names the store: its address if the driver was opened by URL, and the prefix if it is not
 // the default.
 func (d *Driver) String() string {
 	s := "mysql"
-	if d.opts.address != "" {
-		s += " " + d.opts.address
+	if d.s.opts.address != "" {
+		s += " " + d.s.opts.address
 	}
-	if d.opts.prefix != DefaultPrefix {
-		s += " " + d.opts.prefix
+	if d.s.opts.prefix != DefaultPrefix {
+		s += " " + d.s.opts.prefix
 	}
 	return s
 }
 
-// Bounds implements driver.Bounder.
-func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
-	return driver.Bounds{MinTTL: sqlqueue.MinTTL, Crash: ttl + crashSlack, Liveness: d.opts.liveness + crashSlack}
+// Ping implements driver.Pinger: it sends statements that change nothing and need all
+// rights that locks need. It creates the tables if they are missing.
+func (d *Driver) Ping(ctx context.Context) error {
+	for _, statement := range []string{
+		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
+	} {
+		if _, err := sqlqueue.Repeat(ctx, d.e, true, func() (sql.Result, error) { return d.s.exec(ctx, statement, values{}) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ServerVersion implements driver.ServerVersioner.
+func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
+	found, err := sqlqueue.Repeat(ctx, d.e, true, func() ([]string, error) {
+		return queryOnce(ctx, d.s, "SELECT VERSION()", scanOne[string])
+	})
+	if err != nil {
+		return "", err
+	}
+	name, text := "MySQL ", found[0]
+	if strings.Contains(text, "MariaDB") {
+		name, text = "MariaDB ", strings.TrimPrefix(text, "5.5.5-") // a prefix for old replicas
+	}
+	text, _, _ = strings.Cut(text, "-") // -MariaDB-0+deb12u1
+	return name + text, nil
 }
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	var err error
 	d.closed.Do(func() {
-		d.mu.Lock()
+		err = d.engine.Close()
 		d.stop()
-		d.mu.Unlock()
-		d.work.Wait()
-		ctx, cancel := context.WithTimeout(context.Background(), closeBound)
-		defer cancel()
-		d.anchors.clear(ctx, 0)
 		if d.owned {
-			err = d.db.Close()
+			err = d.s.db.Close()
 		}
 	})
 	return err
-}
-
-// begin starts a goroutine that Close waits for; false when Close has begun.
-func (d *Driver) begin(f func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ctx.Err() != nil {
-		return false
-	}
-	d.work.Go(f)
-	return true
 }

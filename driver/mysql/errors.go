@@ -1,7 +1,6 @@
 package mysql
 
 import (
-	"context"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // Error codes, of MySQL and MariaDB alike where not said otherwise.
@@ -30,6 +29,11 @@ const (
 	errDenied       = 1142
 	errDeniedSchema = 1044
 	errDeniedFor    = 1227
+	errInterrupted  = 1317
+
+	errProcedureExists = 1304
+	errNoProcedure     = 1305
+	errDeniedRoutine   = 1370
 
 	// The server is read only.
 	errReadOnlyOption = 1290
@@ -70,7 +74,9 @@ func rolledBack(err error) bool {
 func readOnly(err error) bool { return isOneOf(err, errReadOnlyOption, errReadOnlyTx, errReadOnlyMode) }
 
 // denied reports whether the user lacks a right.
-func denied(err error) bool { return isOneOf(err, errDenied, errDeniedSchema, errDeniedFor) }
+func denied(err error) bool {
+	return isOneOf(err, errDenied, errDeniedSchema, errDeniedFor, errDeniedRoutine)
+}
 
 // broken reports whether a connection ended before its statement was answered.
 func broken(err error) bool {
@@ -85,9 +91,31 @@ func unavailable(err error) bool {
 		readOnly(err) || broken(err) || errors.As(err, &network)
 }
 
-// unanswered reports whether the outcome of a statement is unknown.
-func unanswered(err error) bool {
-	return err != nil && (code(err) == 0 || broken(err)) && !errors.Is(err, sqldriver.ErrBadConn)
+var (
+	errLate    = errors.New("the request arrived too late")
+	errChanged = errors.New("the queue changed, or a lease ended, meanwhile")
+)
+
+// notDone is the error of a request that certainly had no effect: it was not sent, or its transaction was not committed.
+type notDone struct{ error }
+
+func (e *notDone) Unwrap() error { return e.error }
+
+// Class implements sqlqueue.Store. What the server has rolled back was sent again already.
+func (*store) Class(err error) (c sqlqueue.Class) {
+	var undone *notDone
+	var dial *net.OpError
+	connects := errors.As(err, &dial) && dial.Op == "dial"
+	if errors.As(err, &undone) || code(err) != 0 && !broken(err) || errors.Is(err, sqldriver.ErrBadConn) {
+		c |= sqlqueue.Undone
+	}
+	if rolledBack(err) || !connects && broken(err) || errors.Is(err, errChanged) {
+		c |= sqlqueue.Passing
+	}
+	if unavailable(err) {
+		c |= sqlqueue.Down
+	}
+	return c
 }
 
 func autocommitError(err error) error {
@@ -98,21 +126,4 @@ func autocommitError(err error) error {
 func droppedError(err error) error {
 	return fmt.Errorf("%w: the table was there before: somebody has dropped it, with all tickets, "+
 		"or the session is in another database; a new driver creates it again", err)
-}
-
-// failed returns the error of a method: ErrClosed after Close, otherwise err, marked if the server refuses
-// everybody, and joined with the end of ctx.
-func (d *Driver) failed(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case d.ctx.Err() != nil:
-		return driver.ErrClosed
-	case unavailable(err):
-		err = driver.Unavailable(err)
-	}
-	if ctx.Err() != nil && !errors.Is(err, context.Cause(ctx)) {
-		return errors.Join(context.Cause(ctx), err)
-	}
-	return err
 }

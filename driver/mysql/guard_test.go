@@ -168,12 +168,12 @@ func TestSweepOfMuch(t *testing.T) {
 		db := connect(t, srv, "")
 		l, d, prefix := fresh(t, db)
 		must(t, take(t, l, "x").Release(t.Context()))
-		query := "INSERT INTO " + prefix + "_tickets (entry, name, id, owner, note, shared, permits, held, since, expires_at) VALUES "
+		query := "INSERT INTO " + prefix + "_tickets (entry, name, id, process, queued, ttl, owner, note, shared, permits, held, since, expires_at) VALUES "
 		for i := range 1200 {
 			if i > 0 {
 				query += ","
 			}
-			query += fmt.Sprintf("('%[1]d','%[1]d','%[1]d','','',0,0,1,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6) - INTERVAL 10 SECOND)", i)
+			query += fmt.Sprintf("('%[1]d','%[1]d','%[1]d',7,0,1,'','',0,0,1,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6) - INTERVAL 10 SECOND)", i)
 		}
 		_, err := db.ExecContext(t.Context(), query)
 		must(t, err)

@@ -98,7 +98,7 @@ func TestVanishedTables(t *testing.T) {
 		db := connect(t, srv, "")
 		l, _, prefix := fresh(t, db)
 		k := take(t, l, "a")
-		for _, table := range []string{"tickets", "slots"} {
+		for _, table := range []string{"tickets", "slots", "processes"} {
 			_, err := db.ExecContext(t.Context(), "DROP TABLE "+prefix+"_"+table)
 			must(t, err)
 		}
@@ -168,7 +168,7 @@ func TestVanishedTablesOfWhoHasLooked(t *testing.T) {
 		if len(queue) != 1 {
 			t.Fatalf("the queue is %+v", queue)
 		}
-		for _, table := range []string{"tickets", "slots", "tx"} {
+		for _, table := range []string{"tickets", "slots", "processes", "tx"} {
 			_, err := db.ExecContext(t.Context(), "DROP TABLE "+prefix+"_"+table)
 			must(t, err)
 		}

@@ -1,192 +1,374 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// A row is a ticket as it was read for a decision.
-type row struct {
-	token   uint64
-	id      string
-	shared  bool
-	permits int
-	expired bool          // and not reaped yet: it still blocks
-	left    time.Duration // until it expires
-}
+// These are the requests of the engine. Each is one statement, or a call of a procedure: see procedures.sql.
 
-// A candidate is a ticket of this process as the grant rule sees it.
-type candidate struct {
-	token   uint64
-	shared  bool
-	permits int
-}
-
-// Only as many tickets of a queue are read as can affect a decision.
-const (
-	headLeast    = 3 // to see how far ahead the holder is
-	readersFirst = 64
-	readersMost  = 1 << 20
+var (
+	_ sqlqueue.Store    = (*store)(nil)
+	_ sqlqueue.Notifier = (*store)(nil)
 )
 
-// enough is how many tickets at the head of the queue decide whether c is granted; for
-// readers without a limit it is a first try.
-func (c candidate) enough() int {
-	switch {
-	case !c.shared:
-		return 1
-	case c.permits > 0 && c.permits < readersMost:
-		return c.permits
+// Take implements sqlqueue.Store. The name may be free, unless this process waits for something.
+func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
+	t := &taking{s: s, v: values{Request: r, process: process, mark: r.Wait, start: s.start.Load()}, until: until}
+	what := done{}
+	if !s.waits() {
+		what, err = t.insert(ctx)
 	}
-	return readersFirst
+	if err == nil && what.what == doneNothing {
+		what, err = t.call(ctx)
+	}
+	if a = what.answer(sqlqueue.Answer{Sent: t.sent}); a.Result == sqlqueue.Late && err == nil || errors.Is(err, errLate) {
+		return s.late(ctx, what.what == doneNoSlot)
+	}
+	if what.what == doneOutlived {
+		err = errChanged
+	}
+	return a, err
 }
 
-// A verdict is what follows from the head of a queue for a ticket.
-type verdict uint8
+// waits reports whether this process waits for something, or has until a while ago.
+func (s *store) waits() bool { return s.listening.Load().connection != 0 }
 
-const (
-	blocked verdict = iota
-	granted
-	unsure // more of the queue has to be read
-)
+// taking is a request for a ticket.
+type taking struct {
+	s     *store
+	v     values
+	until func() int64
+	sent  time.Time // before the last statement
+}
 
-// judge applies the rule of driver.Grantable to the head of a queue: rows are its first
-// tickets, at most most of them. An expired ticket blocks until it is reaped.
-func (c candidate) judge(rows []row, most int) verdict {
-	for i, r := range rows {
-		switch {
-		case r.token == c.token && (!c.shared || c.permits == 0 || i < c.permits):
-			return granted
-		case r.token >= c.token, !r.shared, !c.shared, c.permits > 0 && i+1 >= c.permits:
-			return blocked
+// ready is called before a statement is sent.
+func (t *taking) ready() error {
+	if t.v.deadline = t.until(); t.v.deadline == 0 || t.v.start == 0 {
+		return errLate
+	}
+	t.sent = time.Now()
+	return nil
+}
+
+// insert takes the ticket if the name is free, and refuses it behind an exclusive holder if it does not wait.
+func (t *taking) insert(ctx context.Context) (d done, err error) {
+	if err := t.ready(); err != nil {
+		return d, err
+	}
+	switch key, err := t.s.insert(ctx, "take", t.v); {
+	case code(err) == errNull || code(err) == errDuplicate:
+	case err != nil:
+		return d, err
+	case key >= 1<<32:
+		d = done{what: doneIt, number: key}
+	case key > 0 && !t.v.Wait:
+		d.what = doneRefused
+	}
+	return d, nil
+}
+
+func (t *taking) call(ctx context.Context) (d done, err error) {
+	if err := t.ready(); err != nil {
+		return d, err
+	}
+	return t.s.call(ctx, "take_call", t.v)
+}
+
+// answer is the answer to a request for a ticket.
+func (d done) answer(a sqlqueue.Answer) sqlqueue.Answer {
+	a.Grants = d.grants
+	switch d.what {
+	case doneIt:
+		a.Result, a.Token = sqlqueue.Granted, uint64(d.number) //nolint:gosec // AUTO_INCREMENT is positive
+	case doneQueued:
+		if a.Result, a.Due = sqlqueue.Queued, time.Duration(d.number)*time.Microsecond; a.Due <= 0 {
+			a.Due = -1
+		}
+	case doneRefused:
+		a.Result = sqlqueue.Refused
+	case doneUnknown:
+		a.Result = sqlqueue.Unregistered
+	case doneLate, doneNoSlot:
+		a.Result = sqlqueue.Late
+	}
+	return a
+}
+
+// late returns the answer to a request that arrived too late, or at another server than it was meant for, or did not find
+// the row of its slot. Then nothing was sent that may still arrive.
+func (s *store) late(ctx context.Context, noSlot bool) (sqlqueue.Answer, error) {
+	if noSlot {
+		if err := s.fillSlots(ctx); err != nil {
+			return sqlqueue.Answer{}, err
 		}
 	}
-	if len(rows) < most {
-		return blocked // it is not in the queue any more
-	}
-	return unsure
+	now, err := s.readServer(ctx)
+	return sqlqueue.Answer{Result: sqlqueue.Late, Now: now}, err
 }
 
-func anyExpired(rows []row) bool {
-	return slices.ContainsFunc(rows, func(r row) bool { return r.expired })
-}
-
-// A keyedRow is a row of one of several queues.
-type keyedRow struct {
-	key int
-	row
-}
-
-func scanRow(rows *sql.Rows) (r keyedRow, err error) {
-	var left int64
-	err = rows.Scan(&r.key, &r.token, &r.id, &r.shared, &r.permits, &r.expired, &left)
-	r.left = time.Duration(left) * time.Microsecond
-	return r, err
-}
-
-// A reading is the head of a queue.
-type reading struct {
-	name string
-	most int
-	rows []row
-}
-
-// heads reads the heads of several queues in one statement.
-func (d *Driver) heads(ctx context.Context, queues []*reading) error {
-	texts := make([]string, len(queues))
-	for i, q := range queues {
-		texts[i] = "(" + d.w.render("head", values{key: i, name: q.name, most: q.most}) + ")"
-	}
-	all, err := query(ctx, d, strings.Join(texts, " UNION ALL "), scanRow)
-	for _, r := range all {
-		if r.id != "" { // else the ticket was released while it was read
-			queues[r.key].rows = append(queues[r.key].rows, r.row)
+// Remove implements sqlqueue.Store. Nobody may wait for the name, unless this process waits for something.
+func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sqlqueue.Removal, err error) {
+	v := valuesOf(h.Name, h.ID)
+	v.process = process
+	if !s.waits() {
+		if n, err := s.change(ctx, "release", v); err != nil || n > 0 {
+			return sqlqueue.Removal{Found: n > 0}, err
 		}
 	}
-	return err
+	return s.removal(ctx, v)
 }
 
-// head reads the first tickets of a queue.
-func (d *Driver) head(ctx context.Context, name string, most int) ([]row, error) {
-	q := &reading{name: name, most: most}
-	err := d.heads(ctx, []*reading{q})
-	return q.rows, err
-}
-
-// grantable reports whether a request would be granted if it was queued now, or its ticket is already in
-// the queue.
-func (d *Driver) grantable(ctx context.Context, r driver.Request) (bool, error) {
-	most := candidate{shared: r.Shared, permits: r.Limit}.enough()
-	if r.Shared && r.Limit == 0 {
-		most = readersMost
+// Break implements sqlqueue.Store.
+func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
+	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // there may be no tables
+		return sqlqueue.Removal{}, err
 	}
-	for {
-		rows, err := d.head(ctx, r.Name, most)
-		if err == nil && anyExpired(rows) {
-			var n int
-			if n, err = d.reap(ctx, r.Name); err == nil && n > 0 {
-				continue
-			}
+	v := valuesOf(name, "")
+	v.process, v.token = process, token
+	return s.removal(ctx, v)
+}
+
+func (s *store) removal(ctx context.Context, v values) (sqlqueue.Removal, error) {
+	d, err := s.call(ctx, "remove_call", v)
+	return sqlqueue.Removal{Found: d.what == doneIt, Grants: d.grants}, err
+}
+
+// batch is how many leases one statement renews.
+const batch = 500
+
+// Renew implements sqlqueue.Store: one statement for each 500 leases of one TTL.
+func (s *store) Renew(ctx context.Context, rs []driver.Renewal) (renewed []int, err error) {
+	order := make([]int, len(rs)) // by TTL, then by name, so that no two batches wait for each other
+	for i := range rs {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(rs[a].TTL, rs[b].TTL), cmp.Compare(rs[a].Name, rs[b].Name), cmp.Compare(rs[a].ID, rs[b].ID))
+	})
+	for len(order) > 0 {
+		n := 1
+		for n < min(batch, len(order)) && rs[order[n]].TTL == rs[order[0]].TTL {
+			n++
 		}
+		some, err := s.renewSome(ctx, rs, order[:n])
 		if err != nil {
+			return nil, err
+		}
+		renewed, order = append(renewed, some...), order[n:]
+	}
+	return renewed, nil
+}
+
+func (s *store) renewSome(ctx context.Context, rs []driver.Renewal, which []int) ([]int, error) {
+	v := values{left: rs[which[0]].TTL}
+	for _, i := range which {
+		v.add(rs[i].Hold)
+	}
+	n, err := s.change(ctx, "renew", v)
+	if err != nil || n == int64(len(which)) {
+		return which, err
+	}
+	held, err := query(ctx, s, s.w.render("renewed", v), scanOne[string]) // a row that did not change may have a longer lease
+	slices.Sort(held)
+	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
+		_, found := slices.BinarySearch(held, rs[i].ID)
+		return !found
+	}), err
+}
+
+// add adds a held ticket to those of a statement. It may be an anchor or, if it is shared, another row.
+func (v *values) add(h driver.Hold) {
+	v.entries, v.ids, v.names = append(v.entries, h.Name), append(v.ids, h.ID), append(v.names, h.Name)
+	if h.Shared {
+		v.entries = append(v.entries, entryOf(h.ID))
+	}
+}
+
+// Shorten implements sqlqueue.Store.
+func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (bool, error) {
+	v := values{left: left, Request: driver.Request{Name: h.Name}}
+	v.add(h)
+	n, err := s.change(ctx, "shorten", v)
+	if err == nil && n == 0 { // a row that did not change may have a shorter lease
+		var held []string
+		if held, err = query(ctx, s, s.w.render("renewed", v), scanOne[string]); err != nil || len(held) == 0 {
 			return false, err
 		}
-		queue := make([]driver.Ticket, 0, len(rows)+1)
-		for _, t := range rows {
-			if t.id == r.ID {
-				return true, nil
-			}
-			queue = append(queue, driver.Ticket{Shared: t.shared, Limit: t.permits})
-		}
-		return driver.Grantable(append(queue, r.Ticket(0)), len(queue)), nil
 	}
-}
-
-// reap deletes the expired tickets of a queue that no transaction guards, and returns their number.
-func (d *Driver) reap(ctx context.Context, name string) (n int, err error) {
-	expired, err := d.tokens(ctx, "expired", values{name: name})
 	if err != nil {
-		return 0, err
+		return false, err
 	}
-	if len(expired) > 0 {
-		err = d.transaction(ctx, func(c *sql.Conn) (err error) {
-			n, err = d.reapThese(ctx, c, name, expired)
-			return err
-		})
-		if err != nil || n == 0 { // what is left keeps the queue open
-			return 0, err
-		}
+	first, err := query(ctx, s, s.w.render("first", v), scanOne[int64])
+	if err == nil && len(first) > 0 {
+		_, _ = s.exec(ctx, "wake_call", values{process: first[0]})
 	}
-	return n, d.closeQueue(ctx, name)
+	return true, nil // without a notice the waiter asks soon
 }
 
-// reapThese is called in a transaction.
-func (d *Driver) reapThese(ctx context.Context, c *sql.Conn, name string, tokens []uint64) (int, error) {
-	rows, err := c.QueryContext(ctx, d.w.render("reap_lock", values{name: name, tokens: tokens}))
-	locked, err := scanAll(rows, err, scanOne[uint64])
-	if err != nil || len(locked) == 0 {
-		return 0, err
-	}
-	slices.Sort(locked)
-	v := values{tokens: locked, inTx: true}
-	r, err := c.ExecContext(ctx, d.w.render("reap", v))
+// Heartbeat implements sqlqueue.Store. A process that is woken reads its grants whenever it begins to sleep.
+func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration, create bool) (h sqlqueue.Heartbeat, err error) {
+	l := s.listening.Load()
+	v := values{process: process, left: life, start: l.server, connection: l.connection}
+	h.Sent = time.Now()
+	r, err := s.exec(ctx, "heartbeat", v)
 	if err != nil {
-		return 0, err
+		return h, err
 	}
-	n, err := r.RowsAffected()
-	if err == nil && n < int64(len(locked)) {
-		_, err = c.ExecContext(ctx, d.w.render("reap_anchors", v))
+	n, err1 := r.RowsAffected()
+	h.Number, err = r.LastInsertId()
+	if err = cmp.Or(err1, err); n == 0 {
+		h.Number = 0
+		if err == nil && create { // somebody else may just have done so
+			h.Number, err = s.insert(ctx, "register", v)
+		}
+		return h, err
 	}
-	return len(locked), err
+	if l.connection == 0 && err == nil {
+		h.Mine, err = s.Mine(ctx, process, false)
+	}
+	return h, err
 }
 
-// closeQueue deletes the anchor of a queue that is empty.
-func (d *Driver) closeQueue(ctx context.Context, name string) error {
-	_, err := d.exec(ctx, "close", values{name: name})
+// Mine implements sqlqueue.Store.
+func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.Mine, err error) {
+	statement := "mine"
+	if all {
+		statement = "mine_all"
+	}
+	m.Sent = time.Now()
+	m.Tickets, err = query(ctx, s, s.w.render(statement, values{process: process}), func(rows *sql.Rows) (t sqlqueue.Ticket, err error) {
+		var left int64
+		err = rows.Scan(&t.Token, &t.ID, &t.Name, &t.Held, &left)
+		t.Left = time.Duration(left) * time.Microsecond
+		return t, err
+	})
+	return m, err
+}
+
+// Leave implements sqlqueue.Store.
+func (s *store) Leave(ctx context.Context, process int64) error {
+	_, err := s.exec(ctx, "depart", values{process: process})
 	return err
+}
+
+const (
+	dueLeast = 8       // tickets that Due reads of a queue at first
+	dueAll   = 1 << 30 // and then, if they are all shared
+	dueNames = 100     // queues of one statement
+)
+
+// A row has what Due needs of a ticket.
+type row struct {
+	driver.Ticket
+	process int64
+	left    time.Duration // of its lease or, if it waits, of the life of its process
+}
+
+// Due implements sqlqueue.Store.
+func (s *store) Due(ctx context.Context, process int64, names []string) (due []sqlqueue.Due, err error) {
+	for some := range slices.Chunk(names, dueNames) {
+		qs, err := s.heads(ctx, some, dueLeast)
+		for i, q := range qs {
+			if err == nil && len(q) == dueLeast && !slices.ContainsFunc(q, func(r row) bool { return !r.Shared }) {
+				var all [][]row
+				if all, err = s.heads(ctx, some[i:i+1], dueAll); err == nil {
+					q = all[0]
+				}
+			}
+			w := slices.IndexFunc(q, func(r row) bool { return !r.Held })
+			due = append(due, sqlqueue.Due{In: dueIn(q), First: w >= 0 && q[w].process == process})
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return due, nil
+}
+
+// heads returns the first tickets of queues.
+func (s *store) heads(ctx context.Context, names []string, most int) ([][]row, error) {
+	var text strings.Builder
+	for i, name := range names {
+		if i > 0 {
+			text.WriteString(" UNION ALL ")
+		}
+		text.WriteString(s.w.render("heads", values{Request: driver.Request{Name: name}, key: i, most: most}))
+	}
+	qs := make([][]row, len(names))
+	_, err := query(ctx, s, text.String(), func(rows *sql.Rows) (none struct{}, err error) {
+		var r row
+		var i int
+		var micros int64
+		err = rows.Scan(&i, &r.Token, &r.process, &r.Shared, &r.Limit, &r.Held, &micros)
+		r.left = time.Duration(micros) * time.Microsecond
+		if err == nil {
+			qs[i] = append(qs[i], r)
+		}
+		return none, err
+	})
+	for _, q := range qs {
+		slices.SortFunc(q, func(a, b row) int { return cmp.Compare(a.Token, b.Token) })
+	}
+	return qs, err
+}
+
+// dueIn returns when the first of the tickets at the head of a queue expires, up to an exclusive one; less than 0 if one
+// has, or could be granted.
+func dueIn(q []row) time.Duration {
+	in := time.Hour
+	shown := make([]driver.Ticket, len(q))
+	for i, r := range q {
+		shown[i] = r.Ticket
+	}
+	granted := driver.Granted(shown)
+	for i, r := range q {
+		if granted[i] && !r.Held {
+			return -1
+		}
+		if in = min(in, r.left); !r.Shared {
+			break
+		}
+	}
+	if in <= 0 {
+		return -1
+	}
+	return in
+}
+
+// Advance implements sqlqueue.Store.
+func (s *store) Advance(ctx context.Context, process int64, name string) ([]sqlqueue.Grant, error) {
+	v := valuesOf(name, "")
+	v.process = process
+	d, err := s.call(ctx, "advance_call", v)
+	if err == nil && d.what == doneNoSlot {
+		err = s.fillSlots(ctx) // it is due again
+	}
+	return d.grants, err
+}
+
+// Queue implements sqlqueue.Store.
+func (s *store) Queue(ctx context.Context, name string) ([]driver.Ticket, error) {
+	return look(ctx, s, s.w.render("inspect", valuesOf(name, "")), func(rows *sql.Rows) (t driver.Ticket, err error) {
+		var since, left int64
+		err = rows.Scan(&t.Token, &t.ID, &t.Owner, &t.Note, &t.Shared, &t.Limit, &t.Held, &since, &left)
+		t.Since = time.UnixMicro(since)
+		if t.Held {
+			t.Remaining = time.Duration(left) * time.Microsecond
+		}
+		return t, err
+	})
+}
+
+// Names implements sqlqueue.Store. It reads the whole table.
+func (s *store) Names(ctx context.Context) ([]string, error) {
+	return look(ctx, s, s.w.render("list", values{}), scanOne[string])
 }

@@ -26,7 +26,7 @@ func lockGap(t *testing.T, db *sql.DB, prefix, name string, last uint64) *sql.Tx
 	must(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() })
 	rows, err := tx.QueryContext(t.Context(), fmt.Sprintf(
-		"SELECT seq FROM %s_tickets FORCE INDEX (queue) WHERE name = '%s' AND seq > %d FOR UPDATE", prefix, name, last/mysql.Turns))
+		"SELECT seq FROM %s_tickets FORCE INDEX (queue) WHERE name = '%s' AND seq > %d FOR UPDATE", prefix, name, last))
 	must(t, err)
 	for rows.Next() {
 		t.Error("somebody waits already")
@@ -233,7 +233,7 @@ func TestLapsedLeaseIsNotRevived(t *testing.T) {
 		if g, err := d.Acquire(ctx, r); err == nil && g.Asked.Before(time.Now().Add(-5*time.Second)) || err != nil && !errors.Is(err, driver.ErrLost) {
 			t.Errorf("the ticket was acquired again: %+v, %v", g, err)
 		}
-		next := driver.Request{Name: "a", ID: "next-1", TTL: time.Minute}
+		next := driver.Request{Name: "a", ID: "next-1", TTL: time.Minute, Wait: true}
 		if g, err := d.Acquire(t.Context(), next); err != nil {
 			t.Error(err)
 		} else {

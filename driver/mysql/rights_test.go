@@ -22,7 +22,7 @@ func TestDocumentedRights(t *testing.T) {
 		as := mysqltest.Config(t, srv.URL())
 		_, dba, prefix := fresh(t, root)
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
-		named := strings.NewReplacer("'locks'", "'"+user+"'", "'ops'", "'ops"+user+"'", "app.locker_", as.DBName+"."+prefix+"_").Replace
+		named := strings.NewReplacer("'locks'", "'"+user+"'", "'ops'", "'ops"+user+"'", "app.locker_", as.DBName+"."+prefix+"_", "app.*", as.DBName+".*").Replace
 		exec := func(sql string) {
 			t.Helper()
 			_, err := root.ExecContext(t.Context(), named(sql))
@@ -58,9 +58,20 @@ func TestDocumentedRights(t *testing.T) {
 				revoked++
 			}
 		}
-		if revoked != 4+3+4 {
+		if revoked != 4+4+3+4 {
 			t.Errorf("%d rights were revoked", revoked)
 		}
+		exec("REVOKE EXECUTE ON app.* FROM 'locks'@'%'")
+		other, err := mysqltest.Open(t.Context(), address, prefix) // a connection keeps the rights on its database
+		must(t, err)
+		t.Cleanup(func() { must(t, other.Close()) })
+		_, err = other.Acquire(t.Context(), driver.Request{Name: "a", ID: "a", TTL: time.Minute})
+		for _, err := range []error{other.(driver.Pinger).Ping(t.Context()), err} {
+			if err == nil || !strings.Contains(err.Error(), "GRANT EXECUTE") {
+				t.Errorf("without EXECUTE: %v", err)
+			}
+		}
+		exec("GRANT EXECUTE ON app.* TO 'locks'@'%'")
 		must(t, ping(t.Context()))
 		conformQuickly(t, conformance.Harness{Open: func(ctx context.Context) (driver.Driver, error) { return mysqltest.Open(ctx, address, prefix) }})
 		guardWithFewRights(t, address, prefix)

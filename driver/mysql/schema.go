@@ -20,7 +20,7 @@ type edition struct{ version, hash string }
 
 // current is the edition of this package. Raise the version with any change of the tables,
 // and of the statements if programs with the old ones must not run beside the new.
-var current = edition{"5", sqlqueue.Hash(schemaText)}
+var current = edition{"6", sqlqueue.Hash(schemaText, proceduresText)}
 
 func (e edition) column() string { return "slot" + e.version + "_" + e.hash }
 
@@ -28,9 +28,11 @@ func (e edition) String() string { return e.version + " (" + e.hash + ")" }
 
 const commentBegin = "locker: tickets, schema "
 
-// Schema returns the SQL that creates the tables and the view for drivers with the same prefix. It is for programs
+// Schema returns the SQL that creates the tables, the view and the procedures for drivers with the same prefix. It is for programs
 // that do not let the driver create them. It has no transaction control, since these servers commit each such
-// statement, and may be run again. See also [Driver.Schema].
+// statement, and may be run again. A statement ends with a semicolon and the end of a line: for the client mysql, which
+// ends it at any semicolon, use its command DELIMITER, as the SQL that locker schema mysql prints does. MySQL before 8.0.29
+// does not know IF NOT EXISTS for a procedure. See also [Driver.Schema].
 func Schema(opts ...Option) (string, error) {
 	o, err := newOptions(opts)
 	if err != nil {
@@ -43,8 +45,13 @@ func Schema(opts ...Option) (string, error) {
 	return w.schema(), nil
 }
 
-// schema is the text that creates the tables.
+// schema is the text that creates all.
 func (w *wire) schema() string {
+	return w.tableSchema() + "\n" + strings.Join(w.procedureStatements(), ";\n\n") + ";\n"
+}
+
+// tableSchema is the text that creates the tables and the view.
+func (w *wire) tableSchema() string {
 	var all strings.Builder
 	for i := range slots {
 		if i > 0 {
@@ -86,18 +93,18 @@ func (e *versionError) Error() string {
 		have = "before 2, unless the table is another program's"
 	}
 	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
-		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s) and "+
+		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s, %s) and "+
 		"create those of the new version with the SQL that mysql.Schema returns (locker schema mysql), or choose another prefix",
-		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.tx, "`"+e.w.prefix+"_epochs`") // of version 3
+		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.processes, e.w.tx, "`"+e.w.prefix+"_epochs`") // of version 3
 }
 
 func (e *versionError) Unwrap() error { return e.missing }
 
 // checkVersion returns an error if the tables are there and of another edition. missing is the error that led to this.
-func (d *Driver) checkVersion(ctx context.Context, missing error) error {
+func (s *store) checkVersion(ctx context.Context, missing error) error {
 	var comments []string
 	err := retryRolledBack(ctx, func() (err error) {
-		comments, err = queryOnce(ctx, d, d.w.render("schema", values{}), scanOne[string])
+		comments, err = queryOnce(ctx, s, s.w.render("schema", values{}), scanOne[string])
 		return err
 	})
 	switch {
@@ -105,60 +112,78 @@ func (d *Driver) checkVersion(ctx context.Context, missing error) error {
 		return autocommitError(err)
 	case err != nil:
 		return err
-	case len(comments) > 0 && comments[0] != commentBegin+d.w.edition.String():
-		return &versionError{w: d.w, comment: comments[0], missing: missing}
+	case len(comments) > 0 && comments[0] != commentBegin+s.w.edition.String():
+		return &versionError{w: s.w, comment: comments[0], missing: missing}
 	}
 	return nil
 }
 
 // create creates the tables. missing is the error of a statement that did not find them.
-func (d *Driver) create(ctx context.Context, missing error) error {
-	if !d.opts.create {
+func (s *store) create(ctx context.Context, missing error) error {
+	if err := s.checkVersion(ctx, missing); err != nil { // some tables are there
+		return err
+	}
+	if !s.opts.create {
 		return fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", missing)
 	}
 	select {
-	case d.creating <- struct{}{}:
-		defer func() { <-d.creating }()
+	case s.creating <- struct{}{}:
+		defer func() { <-s.creating }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if err := d.checkVersion(ctx, missing); err != nil { // some tables are there
-		return err
-	}
-	return d.with(ctx, func(conn *sql.Conn) error { // one connection, whose autocommit is checked first
-		if _, err := conn.ExecContext(ctx, d.w.render("autocommit", values{})); err != nil {
+	return s.with(ctx, func(ctx context.Context, conn *sql.Conn) error { // one connection, whose autocommit is checked first
+		if _, err := conn.ExecContext(ctx, s.w.render("autocommit", values{})); err != nil {
 			if code(err) == errRange {
 				err = autocommitError(err)
 			}
 			return err
 		}
-		for _, statement := range d.w.schemaStatements() {
+		for _, statement := range s.w.tableStatements() {
 			if err := createPart(ctx, conn, statement); err != nil {
 				return err
 			}
 		}
-		return nil
+		return s.createProcedures(ctx, conn)
 	})
 }
 
-func (w *wire) schemaStatements() []string {
-	return strings.Split(strings.TrimRight(w.schema(), ";\n"), ";\n")
+// createProcedures creates the procedures where they are missing. They are parsed, and executed, in the SQL mode of the
+// session that creates them.
+func (s *store) createProcedures(ctx context.Context, conn *sql.Conn) error {
+	defer discard(conn)
+	if _, err := conn.ExecContext(ctx, "SET SESSION sql_mode = ''"); err != nil {
+		return err
+	}
+	for _, statement := range s.w.procedureStatements() {
+		if err := createPart(ctx, conn, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *wire) tableStatements() []string {
+	return strings.Split(strings.TrimRight(w.tableSchema(), ";\n"), ";\n")
 }
 
 // createPart executes a statement of the schema. A view that exists stays: to replace it
 // takes the right to drop. A user who may not create views does without it.
 func createPart(ctx context.Context, conn *sql.Conn, statement string) error {
-	const replace = "CREATE OR REPLACE "
-	view := strings.Contains(statement, replace)
-	statement = strings.Replace(statement, replace, "CREATE ", 1)
-	err := retryRolledBack(ctx, func() error { // others may create them, too
+	const replace, ifNot = "CREATE OR REPLACE ", "CREATE PROCEDURE IF NOT EXISTS "
+	view, procedure := strings.Contains(statement, replace), strings.Contains(statement, ifNot)
+	statement = strings.Replace(strings.Replace(statement, replace, "CREATE ", 1), ifNot, "CREATE PROCEDURE ", 1) // of MySQL 8.0.29
+	err := retryRolledBack(ctx, func() error {                                                                    // others may create them, too
 		_, err := conn.ExecContext(ctx, statement)
 		return err
 	})
 	switch {
-	case view && (denied(err) || code(err) == errTableExists):
+	case view && (denied(err) || code(err) == errTableExists), code(err) == errProcedureExists:
 		return nil
+	case procedure && denied(err):
+		return fmt.Errorf("%w: the procedures are not there and this user may not create them: GRANT CREATE ROUTINE, EXECUTE ON the database, "+
+			"or run the SQL that mysql.Schema returns (locker schema mysql)", err)
 	case code(err) == errNoColumn:
 		return fmt.Errorf("%w: a part of the tables of another version of the schema is there: end all that use it, and drop it", err)
 	case denied(err):
@@ -169,8 +194,8 @@ func createPart(ctx context.Context, conn *sql.Conn, statement string) error {
 }
 
 // fillSlots inserts slots that somebody has deleted.
-func (d *Driver) fillSlots(ctx context.Context) error {
-	all := d.w.schemaStatements()
-	_, err := d.execText(ctx, all[len(all)-1])
+func (s *store) fillSlots(ctx context.Context) error {
+	all := s.w.tableStatements()
+	_, err := s.execText(ctx, all[len(all)-1])
 	return err
 }

@@ -1,43 +1,57 @@
 -- The queues of locker. A row of {tickets} is a ticket.
 --
--- entry     the name, for the anchor of a queue: the row of the ticket that found the
---           name free. A queue that has tickets has an anchor, so a name is free when
---           its anchor can be inserted. All other rows have a byte 255, which no name
---           begins with, and the ID of their ticket.
--- seq       the order of a queue. The fencing token is seq * 2^12 + turn.
--- turn      how many tickets this row had before, one after the other.
--- name, id  of the ticket. The anchor of a ticket that is gone has NULL here; it stays
---           as long as other tickets may be in the queue. An idle anchor has a name and
---           no ID: the queue is empty.
--- followed  on an anchor: others are in the queue or about to be, so it has to stay.
+-- entry     the name, for the anchor of a queue; otherwise a byte 255, which no name begins with, and the ID of the ticket.
+--           A queue that has tickets has an anchor, so a name is free when its anchor can be inserted. The anchor is the
+--           ticket that found the name free, or the exclusive holder. If there is no such ticket, it has no name and no ID.
+-- seq       the fencing token, in the order of a queue.
+-- process   which is notified; a ticket that waits lives as long as the row of the process.
+-- heartbeat the number of the last heartbeat of the process before the grant.
+-- queued    on an anchor: others are in the queue or about to be, so it has to stay.
+-- provisional  granted while it waited, and not renewed since.
+-- permits   how many shared tickets at once; 0: any number.
+-- ttl       in microseconds.
 -- guards    how many transactions were tied to the ticket (Guard).
--- holder    the name, on an exclusive holder: a name cannot have two.
+-- since     when it was queued, or granted.
+-- expires_at  of a lease.
 CREATE TABLE IF NOT EXISTS {tickets} (
   entry VARBINARY(512) NOT NULL,
   seq BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
-  turn BIGINT UNSIGNED NOT NULL DEFAULT 0,
   name VARBINARY(512) NULL,
   id VARBINARY(64) NULL,
-  owner VARBINARY(2048) NOT NULL,
-  note VARBINARY(2048) NOT NULL,
+  process BIGINT NOT NULL,
+  heartbeat BIGINT NOT NULL DEFAULT 0,
+  queued TINYINT NOT NULL,
+  held TINYINT NOT NULL,
+  provisional TINYINT NOT NULL DEFAULT 0,
   shared TINYINT NOT NULL,
   permits BIGINT NOT NULL,
-  held TINYINT NOT NULL,
-  followed TINYINT NOT NULL DEFAULT 0,
+  ttl BIGINT NOT NULL,
   guards BIGINT NOT NULL DEFAULT 0,
   since DATETIME(6) NOT NULL,
-  expires_at DATETIME(6) NOT NULL,
-  holder VARBINARY(512) GENERATED ALWAYS AS (IF(held = 1 AND shared = 0, name, NULL)) STORED,
+  expires_at DATETIME(6) NULL,
+  owner VARBINARY(2048) NOT NULL,
+  note VARBINARY(2048) NOT NULL,
   PRIMARY KEY (entry),
   UNIQUE KEY seq (seq),
-  UNIQUE KEY holder (holder),
-  UNIQUE KEY queue (name, seq)
+  UNIQUE KEY queue (name, seq),
+  KEY process (provisional, process),
+  CHECK (name IS NULL OR held = 0 OR shared = 1 OR entry = name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC COMMENT='locker: tickets, schema {version}';
 
--- A statement that inserts a ticket locks the slot that the name hashes to until it is
--- committed, so that the tokens of a name become visible in their order. The column's
--- name contains the version of the schema, so statements of another version fail. The
--- first slot has the start of the server that tokens were last raised for, and until when nobody has to sweep.
+-- One row for each process that waits. A connection of the process sleeps on a server, and is woken by KILL QUERY; 0: none
+-- does, -1: somebody may not.
+CREATE TABLE IF NOT EXISTS {processes} (
+  id BIGINT NOT NULL,
+  heartbeat BIGINT NOT NULL,
+  alive_until DATETIME(6) NOT NULL,
+  server BIGINT UNSIGNED NOT NULL,
+  connection BIGINT NOT NULL,
+  PRIMARY KEY (id)
+) ENGINE=InnoDB COMMENT='locker: processes, schema {version}';
+
+-- A transaction that inserts a ticket or grants one locks the slot that the name hashes to, so that the tokens of a name
+-- become visible in their order. The column's name contains the version of the schema, so statements of another version
+-- fail. The first slot has the start of the server that tokens were last raised for, and until when nobody has to sweep.
 CREATE TABLE IF NOT EXISTS {slots} (
   {column} SMALLINT UNSIGNED NOT NULL,
   start BIGINT UNSIGNED NOT NULL DEFAULT 0,
@@ -64,10 +78,10 @@ SELECT
   {note_shown} AS note,
   {age} AS age,
   IF(t.held, {remaining}, NULL) AS remaining,
-  (t.seq << 12) + t.turn AS token,
+  t.seq AS token,
   CONVERT(t.id USING utf8mb4) AS id
-FROM {tickets} AS t
-WHERE t.id IS NOT NULL AND t.expires_at > UTC_TIMESTAMP(6)
+FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
+WHERE t.name IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6)
 ORDER BY t.name, t.seq;
 
 INSERT IGNORE INTO {slots} ({column}) VALUES {allslots};

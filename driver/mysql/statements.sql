@@ -1,8 +1,5 @@
--- Statements by name. Values are inserted as numbers and hexadecimal literals, which
--- every character set and SQL mode reads alike, so each statement is one round trip
--- whatever the DSN. Each locks few rows, by a unique key. Deadlocks are possible all the
--- same, since the indexes lock gaps for a moment. A statement that a deadlock ended has
--- changed nothing and is sent again.
+-- Statements by name. Values are inserted as numbers and hexadecimal literals, which every character set and SQL mode reads
+-- alike, so each statement is one round trip whatever the DSN. Rows are locked by the primary key.
 -- {now} is the time at which the statement gets to a row, after it has waited for the lock on it: UTC_TIMESTAMP() is when
 -- the statement began. Queries, which wait for nothing, have that.
 -- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
@@ -12,16 +9,14 @@
 -- autocommit: nothing, where autocommit is on.
 SELECT 1 FROM DUAL WHERE {autocommit}
 
--- clock: the time for deadlines, a number for this server and its start, and the start that tokens were last
--- raised for.
-SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
-FROM DUAL WHERE {autocommit}
+-- clock: the time, a number for this server and its start, and the start that tokens were last raised for.
+CALL {call_clock}()
 
--- raise: move AUTO_INCREMENT to the clock, in 256ths of a millisecond, unless it is beyond that. Then a ticket may have the
+-- raise: move AUTO_INCREMENT to the clock, in 2^20ths of a millisecond, unless it is beyond that. Then a ticket may have the
 -- number: error 1062. Error 1048: the server is another one.
-INSERT INTO {tickets} (entry, seq, owner, note, shared, permits, held, since, expires_at)
-VALUES ({raised}, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) * 256 DIV 1000, x'', x'', 0, 0,
-  (SELECT 0 FROM DUAL WHERE {here} AND {autocommit}), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))
+INSERT INTO {tickets} (entry, seq, process, queued, held, shared, permits, ttl, since, owner, note)
+VALUES ({raised}, (TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000) << 20, 0, 0,
+  (SELECT 0 FROM DUAL WHERE {here} AND {autocommit}), 0, 0, 0, UTC_TIMESTAMP(6), x'', x'')
 
 -- raise_clear: delete the row of raise. The sweep deletes what is left.
 DELETE FROM {tickets} WHERE entry = {raised} AND {autocommit}
@@ -29,137 +24,121 @@ DELETE FROM {tickets} WHERE entry = {raised} AND {autocommit}
 -- raised: tokens were raised for this start of this server.
 UPDATE {slots} SET start = {start} WHERE {column} = 0 AND {here} AND {autocommit}
 
--- acquire_free: insert the anchor of a free name, as a holder. If there is an anchor, the server reports 0 as the
--- new number, and with {follow} the anchor is marked to stay, and is not idle any more. Error 1048: the statement
--- arrived too late, the server is another one, or the slot is missing.
-INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
-VALUES ({name}, {name}, {id}, {owner}, {note}, {shared}, {permits},
+-- take: insert the anchor of a free name, as a holder. If there is an anchor, the number in the
+-- answer is 1 if it is another exclusive holder, or 0. Error 1048: the statement arrived too late, the server is another
+-- one, or the slot is missing. The lease begins with the statement, which its sender counts from earlier.
+INSERT INTO {tickets} (entry, name, id, process, queued, held, shared, permits, ttl, since, expires_at, owner, note)
+VALUES ({name}, {name}, {id}, {process}, 0,
   (SELECT 1 FROM {slots} WHERE {column} = {slot} AND {now} < {deadline} AND {here} AND {autocommit} FOR UPDATE),
-  {now}, {now} + INTERVAL {ttl} MICROSECOND)
-ON DUPLICATE KEY UPDATE {tickets}.followed = GREATEST({tickets}.followed, {follow}, LAST_INSERT_ID(0)),
-  {tickets}.name = IF({tickets}.followed AND {tickets}.id IS NULL, NULL, {tickets}.name)
+  {shared}, {permits}, {ttl}, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL {ttl} MICROSECOND, {owner}, {note})
+ON DUPLICATE KEY UPDATE {tickets}.queued = {tickets}.queued + 0 * LAST_INSERT_ID(
+  {tickets}.held = 1 AND {tickets}.shared = 0 AND {tickets}.id <> {id} AND {tickets}.expires_at > UTC_TIMESTAMP(6))
 
--- acquire_idle: take the idle anchor that this process has left, if nothing has changed in it.
-UPDATE {tickets} SET turn = turn + 1, id = {id}, owner = {owner}, note = {note},
-  since = {now}, expires_at = {now} + INTERVAL {ttl} MICROSECOND
-WHERE entry = {name} AND (seq << 12) + turn = {token} AND name = {name} AND id IS NULL AND followed = 0
-  AND {now} < {deadline} AND {here} AND {autocommit}
+-- take_call: take a ticket, or queue it; see procedures.sql.
+CALL {call_take}({slot}, {name}, {entry}, {id}, {process}, {shared}, {permits}, {ttl}, {mark}, {owner}, {note}, {deadline}, {start})
 
--- enqueue: insert a waiter after an anchor that is marked to stay and is not the ticket's own. Error 1048: there
--- is no such anchor, or as with acquire_free. The rows are locked in the order of acquire_free: the slot, then the
--- anchor. It is not INSERT ... SELECT, which under innodb_autoinc_lock_mode=1, MariaDB's default, locks
--- AUTO_INCREMENT of the table until it is committed.
-INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
-VALUES ({entry}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 0 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS a ON a.entry = {name}
-    WHERE s.{column} = {slot} AND {now} < {deadline} AND {here} AND {autocommit}
-      AND a.followed = 1 AND (a.id IS NULL OR a.id <> {id}) LIMIT 1 FOR UPDATE) AS x),
-  {now}, {now} + INTERVAL {liveness} MICROSECOND)
+-- remove_call: remove a ticket by its ID or, where that is not 0, by its token.
+CALL {call_remove}({name}, {entry}, {id}, {token}, {process})
 
--- enqueue_granted: insert a holder after an anchor, if it is granted now. Nobody enqueues while the two rows are
--- locked. An exclusive ticket counts for all permits. Error 1048: as with enqueue, or the ticket is not granted.
-INSERT INTO {tickets} (entry, name, id, owner, note, shared, permits, held, since, expires_at)
-VALUES ({entry}, {name}, {id}, {owner}, {note}, {shared}, {permits},
-  (SELECT 1 FROM (SELECT s.{column} FROM {slots} AS s STRAIGHT_JOIN {tickets} AS a ON a.entry = {name}
-    WHERE s.{column} = {slot} AND {now} < {deadline} AND {here} AND {autocommit}
-      AND a.followed = 1 AND (a.id IS NULL OR a.id <> {id})
-      AND (SELECT COALESCE(SUM(IF(t.shared, 1, {limit})), 0) FROM {tickets} AS t
-        WHERE t.name = IF(s.{column} = {slot}, {name}, NULL)) < {limit}
-    LIMIT 1 FOR UPDATE) AS x),
-  {now}, {now} + INTERVAL {ttl} MICROSECOND)
+-- advance_call: let a queue move on. With {mark} it is a sweep.
+CALL {call_advance}({slot}, {name}, {process}, {mark})
 
--- head: the first tickets of a queue. Under READ UNCOMMITTED this and the next queries may read a row whose ticket
--- was released since the row was found: its id and name are NULL.
-SELECT {key}, (seq << 12) + turn, COALESCE(id, x''), shared, permits, expires_at <= UTC_TIMESTAMP(6),
-  TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
-FROM {tickets} WHERE name = {name} AND {autocommit} ORDER BY seq LIMIT {most}
+-- wake_call: wake a process.
+CALL {call_wake}('{process},')
 
--- find: the token of a ticket.
-SELECT (seq << 12) + turn FROM {tickets} WHERE entry IN ({entry}, {name}) AND id = {id} AND name = {name} AND {autocommit}
+-- release: remove a ticket that is alone.
+DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guards = 0 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- claim: make holders of tickets that were found to be grantable. They still are, because tickets ahead of a
--- ticket can only go away.
-UPDATE {tickets} SET held = 1, since = {now}, expires_at = {now} + INTERVAL {ttl} MICROSECOND
-WHERE seq IN ({seqs}) AND held = 0 AND expires_at > {now} AND {autocommit}
+-- heads: the first tickets of a queue, as one of several in a query.
+(SELECT {key}, {ticket} FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process WHERE t.name = {name} AND t.id IS NOT NULL AND {autocommit} ORDER BY t.seq LIMIT {most})
 
--- claimed: which of these tickets are held.
-SELECT (seq << 12) + turn FROM {tickets} WHERE seq IN ({seqs}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
+-- first: the process of the first that waits.
+SELECT process FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND held = 0 AND {autocommit} ORDER BY seq LIMIT 1
 
--- heartbeat: show that the process of these waiters lives.
-UPDATE {tickets} SET expires_at = {now} + INTERVAL {liveness} MICROSECOND
-WHERE seq IN ({seqs}) AND held = 0 AND expires_at > {now} AND {autocommit}
-
--- alive: which of these tickets have not expired.
-SELECT (seq << 12) + turn FROM {tickets} WHERE seq IN ({seqs}) AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
+-- reap_processes: remove processes that have sent no heartbeat.
+DELETE FROM {processes} WHERE id IN ({numbers}) AND alive_until <= {now}
 
 -- renew: extend leases that have not ended; never shorten one.
-UPDATE {tickets} SET expires_at = GREATEST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
-WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
+UPDATE {tickets} FORCE INDEX (PRIMARY) SET provisional = 0, expires_at = GREATEST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
+WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
 
 -- shorten: end a lease earlier.
-UPDATE {tickets} SET expires_at = LEAST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
-WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
+UPDATE {tickets} FORCE INDEX (PRIMARY) SET expires_at = LEAST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
+WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
 
 -- renewed: which of these leases have not ended.
-SELECT (seq << 12) + turn FROM {tickets}
-WHERE seq IN ({seqs}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
+SELECT id FROM {tickets} WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- leave: release a ticket and its anchor.
-DELETE FROM {tickets} WHERE entry = {name} AND seq = {seq} AND id = {id} AND followed = 0 AND guards = 0 AND {autocommit}
+-- heartbeat: show that a process lives.
+UPDATE {processes} SET heartbeat = LAST_INSERT_ID(heartbeat + 1), alive_until = {now} + INTERVAL {ttl} MICROSECOND
+WHERE id = {process} AND alive_until > {now} AND {autocommit}
 
--- idle: release a ticket and leave its anchor idle.
-UPDATE {tickets} SET id = NULL, expires_at = UTC_TIMESTAMP(6) + INTERVAL {idle} MICROSECOND
-WHERE entry = {name} AND seq = {seq} AND id = {id} AND followed = 0 AND guards = 0 AND {here} AND {autocommit}
+-- register: insert the row of a process or, if it is there and has not expired, show that the process lives.
+INSERT INTO {processes} (id, heartbeat, alive_until, server, connection)
+SELECT {process}, LAST_INSERT_ID(1), {now} + INTERVAL {ttl} MICROSECOND, {start}, {connection} FROM DUAL WHERE {autocommit}
+ON DUPLICATE KEY UPDATE heartbeat = IF({processes}.alive_until > {now}, LAST_INSERT_ID({processes}.heartbeat + 1), {processes}.heartbeat + 0 * LAST_INSERT_ID(0)),
+  alive_until = IF({processes}.alive_until > {now}, {now} + INTERVAL {ttl} MICROSECOND, {processes}.alive_until)
 
--- idle_clear: delete idle anchors.
-DELETE FROM {tickets} WHERE entry IN ({names}) AND name IS NOT NULL AND id IS NULL AND {autocommit}
+-- listening: a connection of this process sleeps.
+UPDATE {processes} SET server = {start}, connection = {connection} WHERE id = {process} AND {autocommit}
 
--- vacate: release a ticket and leave its anchor for the tickets that follow.
-UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x''
-WHERE entry = {name} AND seq = {seq} AND id = {id} AND guards = 0 AND {autocommit}
+-- listening_still: the same, unless somebody may not wake it.
+UPDATE {processes} SET server = {start}, connection = {connection} WHERE id BETWEEN {process} AND {last} AND connection <> -1 AND {autocommit}
 
--- dequeue: release a ticket after an anchor.
-DELETE FROM {tickets} WHERE entry = {entry} AND seq = {seq} AND name = {name} AND guards = 0 AND {autocommit}
+-- bed: take the lock that the connection which sleeps waits for.
+SELECT GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), 0)
 
--- end_lease: end the lease of a ticket that a transaction may guard. To delete it could mean to wait for that
--- transaction. The queue moves on when the ticket is reaped.
-UPDATE {tickets} SET expires_at = UTC_TIMESTAMP(6)
-WHERE seq = {seq} AND name = {name} AND id = {id} AND held = 1 AND guards > 0 AND {autocommit}
+-- sleep: sleep, unless a ticket of this process was granted beyond those that are known (2), or its row has another
+-- connection (3). 0: nobody has woken it. 4: it has got the lock that it waits for.
+SELECT IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
+  IF((SELECT COUNT(*) FROM {processes} WHERE id BETWEEN {process} AND {last} AND connection <> {connection}) > 0, 3,
+    COALESCE(4 * GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), {key}), 1)))
 
--- close: delete the anchor of a queue that is empty. It locks the anchor first.
-DELETE a FROM {tickets} AS a LEFT JOIN {tickets} AS t ON t.name = {name}
-WHERE a.entry = {name} AND a.name IS NULL AND t.seq IS NULL AND {autocommit}
+-- granted: the tickets of this process that have a provisional lease. It waits until what it reads is committed.
+SELECT seq, id, heartbeat FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND id IS NOT NULL LOCK IN SHARE MODE
 
--- expired: the tickets of a queue that have expired.
-SELECT (seq << 12) + turn FROM {tickets} WHERE name = {name} AND expires_at <= UTC_TIMESTAMP(6) AND {autocommit} ORDER BY seq LIMIT 1000
+-- self: the server and its start, and the number of the connection.
+SELECT {server}, CONNECTION_ID() FROM DUAL WHERE {autocommit}
 
--- reap_lock: lock those of them that no transaction guards.
-SELECT (seq << 12) + turn FROM {tickets} FORCE INDEX (queue)
-WHERE name = {name} AND seq IN ({seqs}) AND expires_at <= UTC_TIMESTAMP(6) FOR UPDATE SKIP LOCKED
+-- wake: interrupt the statement of a connection, which sleeps.
+KILL QUERY {connection}
 
--- reap: delete them, but for anchors that have to stay.
-DELETE FROM {tickets} WHERE seq IN ({seqs}) AND (entry <> name OR followed = 0) AND {autocommit}
+-- mine: the tickets of a process that have a provisional lease.
+SELECT seq, id, name, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
+FROM {tickets} WHERE process = {process} AND id IS NOT NULL AND held = 1 AND provisional = 1 AND {autocommit}
 
--- reap_anchors: remove their tickets, and leave those anchors for the tickets that follow.
-UPDATE {tickets} SET name = NULL, id = NULL, held = 0, owner = x'', note = x'' WHERE seq IN ({seqs})
+-- mine_all: and those that wait.
+SELECT seq, id, name, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
+FROM {tickets} WHERE provisional IN (0, 1) AND process = {process} AND id IS NOT NULL AND (held = 0 OR provisional = 1) AND {autocommit}
+
+-- depart: remove the row of a process.
+DELETE FROM {processes} WHERE id = {process} AND {autocommit}
 
 -- inspect: a queue as Inspect shows it.
-SELECT (seq << 12) + turn, COALESCE(id, x''), owner, note, shared, permits, held,
-  TIMESTAMPDIFF(MICROSECOND, '1970-01-01', since), TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at)
-FROM {tickets} WHERE name = {name} AND id IS NOT NULL AND expires_at > UTC_TIMESTAMP(6) AND {edition} AND {autocommit} ORDER BY seq
+SELECT t.seq, t.id, t.owner, t.note, t.shared, t.permits, t.held, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', t.since),
+  COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), t.expires_at), 0)
+FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
+WHERE t.name = {name} AND t.id IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6) AND {edition} AND {autocommit} ORDER BY t.seq
 
 -- list: the names that have a live ticket.
-SELECT DISTINCT COALESCE(name, x'') FROM {tickets} WHERE id IS NOT NULL AND expires_at > UTC_TIMESTAMP(6) AND {edition} AND {autocommit}
+SELECT DISTINCT t.name FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
+WHERE t.name IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6) AND {edition} AND {autocommit}
 
--- numbered: the ID of a live ticket.
-SELECT COALESCE(id, x'') FROM {tickets} WHERE name = {name} AND (seq << 12) + turn = {token} AND expires_at > UTC_TIMESTAMP(6) AND {edition} AND {autocommit}
+-- stale: the next names with tickets that expired a while ago, and the next anchors of queues that are empty.
+SELECT DISTINCT COALESCE(t.name, t.entry) AS stale FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
+WHERE COALESCE(t.name, t.entry) > {after} AND {autocommit}
+  AND IF(t.name IS NULL, NOT EXISTS (SELECT 1 FROM {tickets} AS o WHERE o.name = t.entry),
+    IF(t.held, t.expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND, p.id IS NULL))
+ORDER BY stale LIMIT {most}
 
--- stale: the next tickets, in the order of their entries, that expired a while ago, and the next anchors of queues that
--- are empty: entry and name.
-SELECT a.entry, COALESCE(a.name, a.entry) FROM {tickets} AS a
-WHERE a.entry > {after} AND {autocommit} AND (a.expires_at < UTC_TIMESTAMP(6) - INTERVAL 5 SECOND AND a.name IS NOT NULL
-  OR a.name IS NULL AND NOT EXISTS (SELECT 1 FROM {tickets} AS t WHERE t.name = a.entry))
-ORDER BY a.entry LIMIT {most}
+-- alone: delete the tickets of some names that expired a while ago and that nobody waits for, unless they are in use.
+DELETE t FROM (
+  SELECT entry FROM {tickets} FORCE INDEX (PRIMARY) WHERE entry IN ({names}) AND entry = name AND held = 1 AND queued = 0
+    AND guards = 0 AND expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND LIMIT {most} FOR UPDATE SKIP LOCKED
+) AS free STRAIGHT_JOIN {tickets} AS t ON t.entry = free.entry WHERE {autocommit}
+
+-- silent: processes that sent no heartbeat a while ago.
+SELECT id FROM {processes} WHERE alive_until < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND AND {autocommit}
 
 -- sweep_turn: take the turn to sweep, if nobody has it and it is time. Only one process at a time does. A turn that ends
 -- later than any does was taken before the server's clock was set back.
@@ -175,11 +154,11 @@ UPDATE {slots} SET swept_until = {now} + INTERVAL {ttl} MICROSECOND WHERE {colum
 -- guard: mark a ticket, so that its release ends the lease and does not wait for the transaction that guards it.
 -- It does not touch the index queue.
 UPDATE {tickets} FORCE INDEX (seq) SET guards = guards + 1
-WHERE seq = {seq} AND (seq << 12) + turn = {token} AND name = {name} AND id IS NOT NULL AND held = 1 AND {autocommit}
+WHERE seq = {token} AND name = {name} AND held = 1 AND expires_at > {now} AND {autocommit}
 
 -- guard_lock: lock the ticket's entry of the index queue, which renewals do not touch, and
 -- not its row: so nothing is read that is not in the index.
-SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND seq = {seq} LOCK IN SHARE MODE
+SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND seq = {token} LOCK IN SHARE MODE
 
 -- tx_find: whether a name has a row to lock.
 SELECT 1 FROM {tx} WHERE name = {name} AND {autocommit}
@@ -200,14 +179,8 @@ SELECT @@innodb_rollback_on_timeout
 -- tx_lock: lock it, and insert it if it is missing. Unlike a query, that leaves no gap locked.
 INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
 
--- tx_any: whether there are any.
-SELECT name FROM {tx} WHERE {autocommit} LIMIT 1
-
--- tx_idle: lock rows that nobody else locks.
-SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED
-
--- tx_sweep: delete them.
-DELETE FROM {tx} WHERE name IN ({names})
+-- tx_sweep: delete rows that no transaction has locked.
+DELETE x FROM (SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED) AS idle STRAIGHT_JOIN {tx} AS x ON x.name = idle.name WHERE {autocommit}
 
 -- schema: the version of the tables.
 SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {table} AND {autocommit}
@@ -217,10 +190,15 @@ INSERT INTO {slots} ({column}) SELECT s.{column} FROM {slots} AS s WHERE s.{colu
 ON DUPLICATE KEY UPDATE {slots}.{column} = s.{column}
 
 -- ping_tickets: the same of tickets.
-INSERT INTO {tickets} (entry, name, owner, note, shared, permits, held, since, expires_at)
-SELECT x'fe', NULL, x'', x'', 0, 0, 0, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) FROM {slots} AS s
+INSERT INTO {tickets} (entry, process, queued, held, shared, permits, ttl, since, owner, note)
+SELECT x'fe', 0, 0, 0, 0, 0, 0, UTC_TIMESTAMP(6), x'', x'' FROM {slots} AS s
 WHERE s.{column} > 65535 AND {autocommit} FOR UPDATE
-ON DUPLICATE KEY UPDATE followed = 1
+ON DUPLICATE KEY UPDATE queued = 1
+
+-- ping_processes: the same of processes.
+INSERT INTO {processes} (id, heartbeat, alive_until, server, connection)
+SELECT p.id, 0, p.alive_until, 0, 0 FROM {processes} AS p WHERE p.id < 0 AND {autocommit}
+ON DUPLICATE KEY UPDATE {processes}.heartbeat = p.heartbeat
 
 -- ping_tx: the same of the rows of AcquireTx.
 INSERT INTO {tx} (name) SELECT x.name FROM {tx} AS x WHERE x.name = x'' AND {autocommit}
@@ -228,6 +206,9 @@ ON DUPLICATE KEY UPDATE {tx}.name = x.name
 
 -- ping_delete: change nothing, with the right to delete.
 DELETE FROM {tickets} WHERE entry = x'fd' AND {autocommit}
+
+-- ping_delete_processes: the same of processes.
+DELETE FROM {processes} WHERE id < 0 AND {autocommit}
 
 -- ping_delete_tx: the same of the rows of AcquireTx.
 DELETE FROM {tx} WHERE name = x'' AND {autocommit}

@@ -5,21 +5,38 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
-	"slices"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// exec sends a statement, which is its own transaction. It is sent again as long as the
-// server rolls it back, and after the tables were created if they were missing.
-func (d *Driver) exec(ctx context.Context, name string, v values) (sql.Result, error) {
-	return d.execText(ctx, d.w.render(name, v))
+// A store has the connections. It is the dialect of the engine; see queue.go.
+type store struct {
+	opts options
+	w    *wire
+	db   *sql.DB
+
+	closed    context.Context           //nolint:containedctx // ends when Close does
+	creating  chan struct{}             // held while the tables are being created
+	created   atomic.Bool               // they were there: they are not created again
+	extra     chan struct{}             // held while there is a connection beyond the pool's limit
+	idleStale atomic.Bool               // idle connections may have ended
+	start     atomic.Uint64             // of the server that statements are meant for; 0: not known
+	before    atomic.Uint64             // the same, of the last one that was known
+	listening atomic.Pointer[listening] // what wakes this process
 }
 
-func (d *Driver) execText(ctx context.Context, text string) (r sql.Result, err error) {
-	err = d.retry(ctx, func() error {
-		return d.with(ctx, func(c *sql.Conn) (err error) {
+// exec sends a statement, which is its own transaction. It is sent again as long as the
+// server rolls it back, and after the tables and the procedures were created if they were missing.
+func (s *store) exec(ctx context.Context, name string, v values) (sql.Result, error) {
+	return s.execText(ctx, s.w.render(name, v))
+}
+
+func (s *store) execText(ctx context.Context, text string) (r sql.Result, err error) {
+	err = s.retry(ctx, func() error {
+		return s.with(ctx, func(ctx context.Context, c *sql.Conn) (err error) {
 			r, err = c.ExecContext(ctx, text)
 			return err
 		})
@@ -28,8 +45,8 @@ func (d *Driver) execText(ctx context.Context, text string) (r sql.Result, err e
 }
 
 // change is exec for a statement of which only the number of changed rows matters.
-func (d *Driver) change(ctx context.Context, name string, v values) (int64, error) {
-	r, err := d.exec(ctx, name, v)
+func (s *store) change(ctx context.Context, name string, v values) (int64, error) {
+	r, err := s.exec(ctx, name, v)
 	if err != nil {
 		return 0, err
 	}
@@ -37,37 +54,37 @@ func (d *Driver) change(ctx context.Context, name string, v values) (int64, erro
 }
 
 // query reads the rows of a query.
-func query[T any](ctx context.Context, d *Driver, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
-	err = d.retry(ctx, func() error {
-		all, err = queryOnce(ctx, d, text, scan)
+func query[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	err = s.retry(ctx, func() error {
+		all, err = queryOnce(ctx, s, text, scan)
 		return err
 	})
 	return all, err
 }
 
 // look is query for a request that changes nothing: where there are no tables yet it finds nothing, and creates none.
-func look[T any](ctx context.Context, d *Driver, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
-	if d.opts.create && !d.created.Load() {
+func look[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	if s.opts.create && !s.created.Load() {
 		err := retryRolledBack(ctx, func() (err error) {
-			all, err = queryOnce(ctx, d, text, scan)
+			all, err = queryOnce(ctx, s, text, scan)
 			return err
 		})
 		if err == nil {
-			d.created.Store(true)
+			s.created.Store(true)
 			return all, nil
 		}
 		if code(err) == errNoTable {
-			tables, err := queryOnce(ctx, d, d.w.render("schema", values{}), scanOne[string])
+			tables, err := queryOnce(ctx, s, s.w.render("schema", values{}), scanOne[string])
 			if err == nil && len(tables) == 0 {
 				return nil, nil
 			}
 		}
 	}
-	return query(ctx, d, text, scan)
+	return query(ctx, s, text, scan)
 }
 
-func queryOnce[T any](ctx context.Context, d *Driver, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
-	err = d.with(ctx, func(c *sql.Conn) error {
+func queryOnce[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	err = s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
 		rows, err := c.QueryContext(ctx, text)
 		if broken(err) { // a query may be sent again
 			return errors.Join(sqldriver.ErrBadConn, err)
@@ -76,6 +93,16 @@ func queryOnce[T any](ctx context.Context, d *Driver, text string, scan func(*sq
 		return err
 	})
 	return all, err
+}
+
+// insert sends a statement that inserts a ticket. It returns the number of the row, or what the statement has set in its
+// place.
+func (s *store) insert(ctx context.Context, name string, v values) (key int64, err error) {
+	r, err := s.exec(ctx, name, v)
+	if err != nil {
+		return 0, err
+	}
+	return r.LastInsertId()
 }
 
 // scanAll reads the rows that a query returned.
@@ -100,63 +127,31 @@ func scanOne[T any](rows *sql.Rows) (x T, err error) {
 	return x, err
 }
 
-// tokens reads a list of tokens, and sorts it.
-func (d *Driver) tokens(ctx context.Context, name string, v values) ([]uint64, error) {
-	all, err := query(ctx, d, d.w.render(name, v), scanOne[uint64])
-	slices.Sort(all)
-	return all, err
-}
-
-// names reads a list of names, at most a batch.
-func (d *Driver) names(ctx context.Context, statement string) ([]string, error) {
-	all, err := look(ctx, d, d.w.render(statement, values{most: batch}), scanOne[string])
-	return slices.DeleteFunc(all, func(name string) bool { return name == "" }), err
-}
-
-// transaction runs f in a transaction.
-func (d *Driver) transaction(ctx context.Context, f func(*sql.Conn) error) error {
-	return d.retry(ctx, func() error {
-		return d.with(ctx, func(c *sql.Conn) error {
-			if _, err := c.ExecContext(ctx, "START TRANSACTION"); err != nil {
-				return err
-			}
-			err := f(c)
-			if err == nil {
-				_, err = c.ExecContext(ctx, "COMMIT")
-			}
-			if err != nil {
-				if _, failed := c.ExecContext(ctx, "ROLLBACK"); failed != nil {
-					discard(c)
-				}
-			}
-			return err
-		})
-	})
-}
-
 // retry sends a request until it succeeds, if the server rolls it back or the tables are missing.
-func (d *Driver) retry(ctx context.Context, send func() error) error {
+func (s *store) retry(ctx context.Context, send func() error) error {
 	const most = 3 // times that the tables are created: somebody else may drop them
 	for try := 0; ; try++ {
-		created := d.created.Load() // others may create the tables after this finds that they are missing
+		created := s.created.Load() // others may create the tables after this finds that they are missing
 		err := retryRolledBack(ctx, send)
 		switch {
 		case err == nil:
-			d.created.Store(true)
+			s.created.Store(true)
 			return nil
 		case code(err) == errRange:
 			return autocommitError(err)
 		case code(err) == errNoColumn:
-			if other := d.checkVersion(ctx, err); other != nil {
+			if other := s.checkVersion(ctx, err); other != nil {
 				return other
 			}
 			return err
-		case code(err) != errNoTable || try == most:
+		case code(err) == errDeniedRoutine:
+			return fmt.Errorf("%w: the driver calls procedures, for which the user needs a right: GRANT EXECUTE ON the database", err)
+		case !isOneOf(err, errNoTable, errNoProcedure) || try == most:
 			return err
 		case created:
 			return droppedError(err)
 		}
-		if err := d.create(ctx, err); err != nil {
+		if err := s.create(ctx, err); err != nil {
 			return err
 		}
 	}

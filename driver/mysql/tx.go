@@ -33,13 +33,12 @@ func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 }
 
 func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	d.sweepLater()
 	if !d.createTxRow(ctx, name) {
 		defer d.txQueues.enter(ctx, name, txWait)()
 		d.createTxRow(ctx, name) // there may be a connection by now
 	}
 	for {
-		_, err := tx.ExecContext(ctx, d.w.render("tx_lock", values{name: name}))
+		_, err := tx.ExecContext(ctx, d.s.w.render("tx_lock", valuesOf(name, "")))
 		if code(err) != errLockTimeout || ctx.Err() != nil {
 			return err
 		}
@@ -52,7 +51,7 @@ func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 // lasts returns nil if tx goes on after a lock wait that timed out. Otherwise the server has rolled it back, and would
 // execute and commit each further statement by itself.
 func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
-	rows, err := tx.QueryContext(ctx, d.w.render("tx_rolls_back", values{}))
+	rows, err := tx.QueryContext(ctx, d.s.w.render("tx_rolls_back", values{}))
 	rollsBack, err := scanAll(rows, err, scanOne[bool])
 	if err != nil {
 		return errors.Join(timeout, err)
@@ -74,20 +73,19 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 }
 
 func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	d.sweepLater()
 	statement, there := "tx_try", d.createTxRow(ctx, name)
 	if !there {
 		statement = "tx_try_or_fail"
 		defer d.txQueues.enter(ctx, name, txTryWait)() // two that find no row must not both create it
 	}
-	v := values{name: name}
-	rows, err := tx.QueryContext(ctx, d.w.render(statement, v))
+	v := valuesOf(name, "")
+	rows, err := tx.QueryContext(ctx, d.s.w.render(statement, v))
 	found, err := scanAll(rows, err, scanOne[int])
 	switch {
 	case err == nil && len(found) == 0 && there:
 		return driver.ErrNotAcquired
 	case err == nil && len(found) == 0:
-		_, err = tx.ExecContext(ctx, d.w.render("tx_lock", v))
+		_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", v))
 	}
 	switch code(err) {
 	case errNowait:
@@ -103,15 +101,15 @@ func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 // deadlocks end all but one of them. It reports false where the pool has no connection
 // left for that, or where it did not succeed.
 func (d *Driver) createTxRow(ctx context.Context, name string) bool {
-	if exhausted(d.db.Stats()) { // the caller may have to wait for its own connection
+	if exhausted(d.s.db.Stats()) { // the caller may have to wait for its own connection
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	v := values{name: name}
-	found, err := query(ctx, d, d.w.render("tx_find", v), scanOne[int])
+	v := valuesOf(name, "")
+	found, err := query(ctx, d.s, d.s.w.render("tx_find", v), scanOne[int])
 	if err == nil && len(found) == 0 {
-		_, err = d.exec(ctx, "tx_make", v)
+		_, err = d.s.exec(ctx, "tx_make", v)
 	}
 	return err == nil
 }
@@ -182,13 +180,13 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 	Token() uint64
 },
 ) error {
-	v := values{name: lock.Name(), token: lock.Token()}
+	v := values{Request: driver.Request{Name: lock.Name()}, token: lock.Token()}
 	// Mark it with another connection: tx would lock the whole row, and so whoever wants the name, or another of its slot.
-	n, err := d.change(ctx, "guard", v)
+	n, err := d.s.change(ctx, "guard", v)
 	held := n > 0
 	if err == nil && held {
 		var locked []uint64
-		rows, qerr := tx.QueryContext(ctx, d.w.render("guard_lock", v))
+		rows, qerr := tx.QueryContext(ctx, d.s.w.render("guard_lock", v))
 		locked, err = scanAll(rows, qerr, scanOne[uint64])
 		held = len(locked) > 0
 	}
@@ -196,7 +194,7 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 		err = driver.ErrLost
 	}
 	if err != nil {
-		return fmt.Errorf("mysql: guard a transaction by %q: %w", v.name, err)
+		return fmt.Errorf("mysql: guard a transaction by %q: %w", v.Name, err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/hex"
 	"fmt"
@@ -28,11 +29,6 @@ func slotOf(name string) uint64 {
 	return h.Sum64() % slots
 }
 
-// A token is the number of a row, and how many tickets the row had before.
-const turns = 1 << 12
-
-func seqOf(token uint64) uint64 { return token / turns }
-
 // thisServer identifies the start of a server: its server_id, and when it was started,
 // in seconds, which UUID_SHORT has in the bits above the lowest 24.
 const thisServer = "(@@server_id << 32) | ((UUID_SHORT() >> 24) & 4294967295)"
@@ -45,12 +41,24 @@ const executionTime = "(UTC_TIMESTAMP(6) + INTERVAL MOD(TIMESTAMPDIFF(MICROSECON
 // autocommitOn is true where autocommit is on, and out of range where it is off: 2^64-1, and one more.
 const autocommitOn = "18446744073709551615 + (1 - @@autocommit)"
 
+// ticketColumns are what a decision needs of a ticket t, beside its process p; see scanRow.
+const ticketColumns = "t.seq, t.process, t.shared, t.permits, t.held, " +
+	"COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(t.held, t.expires_at, p.alive_until)), -1)"
+
+// Assignments in procedures: the anchor has no ticket any more, but stays; a ticket that waits becomes a holder, and the
+// anchor if it is exclusive. Its lease does not outlive the row of its process.
+const (
+	vacated = "name = NULL, id = NULL, held = 0, provisional = 0, queued = 1, guards = 0, expires_at = NULL, owner = x'', note = x''"
+	granted = "entry = IF(shared, entry, p_name), queued = NOT shared, held = 1, provisional = 1, since = v_now, heartbeat = v_heartbeat, " +
+		"expires_at = LEAST(v_now + INTERVAL ttl MICROSECOND, v_alive)"
+)
+
 // wire has the statements for one set of tables.
 type wire struct {
 	edition edition
 	prefix  string
 
-	tickets, slots, tx, queues string // quoted
+	tickets, slots, processes, tx, queues string // quoted
 
 	statements map[string]statement
 }
@@ -64,10 +72,10 @@ func newWire(e edition, prefix string) (*wire, error) {
 	quoted := func(name string) string { return "`" + prefix + "_" + name + "`" }
 	w := &wire{
 		edition: e, prefix: prefix,
-		tickets: quoted("tickets"), slots: quoted("slots"), tx: quoted("tx"), queues: quoted("queues"),
+		tickets: quoted("tickets"), slots: quoted("slots"), processes: quoted("processes"), tx: quoted("tx"), queues: quoted("queues"),
 		statements: make(map[string]statement),
 	}
-	for _, block := range strings.Split(statementsText, "\n\n")[1:] {
+	for _, block := range append(strings.Split(statementsText, "\n\n")[1:], strings.Split(proceduresText, "\n\n")...) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(block), "-- "), ":")
 		w.statements[name] = parse(w.tables(withoutComments(block)))
 	}
@@ -88,9 +96,13 @@ func withoutComments(block string) string {
 func (w *wire) tables(text string) string {
 	text = strings.NewReplacer(
 		"{edition}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)",
-		"{here}", "("+thisServer+") = {start}", "{server}", thisServer, "{now}", executionTime,
+		"{ticket}", ticketColumns, "{vacated}", vacated, "{granted}", granted, "{here}", "("+thisServer+") = {start}", "{now}", executionTime,
 	).Replace(text)
-	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{tx}", w.tx, "{queues}", w.queues,
+	text = strings.ReplaceAll(text, "{server}", thisServer)
+	for _, name := range procedures {
+		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+"_"+name+"_"+w.edition.column()+"`")
+	}
+	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{processes}", w.processes, "{tx}", w.tx, "{queues}", w.queues,
 		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
 }
 
@@ -131,73 +143,64 @@ func (w *wire) render(name string, v values) string {
 
 // values fill the holes of a statement.
 type values struct {
-	name, id      string
-	owner, note   string
-	shared        bool
-	permits       int
-	follow        bool // a ticket will be queued after the anchor
-	ttl, liveness time.Duration
-	token         uint64
-	tokens        []uint64
-	ids, names    []string
-	key, most     int
-	deadline      time.Time // when the statement has to be executed, by the server's clock
-	after         string    // an entry
-	start         uint64    // of the server that the statement is meant for
-	inTx          bool      // the session is in a transaction
+	driver.Request
+	process, last, connection int64
+
+	mark       bool
+	left       time.Duration // in the place of the TTL
+	token      uint64
+	entries    []string
+	ids, names []string
+	numbers    []int64
+	seqs       []uint64
+	entry      string // of a ticket; "": by its ID
+	key, most  int
+	deadline   int64 // until when, by the server's clock, in microseconds
+	after      string
+	start      uint64 // of the server that the statement is meant for
 }
 
-func valuesOfHold(h driver.Hold) values { return values{name: h.Name, id: h.ID, token: h.Token} }
+func valuesOf(name, id string) values { return values{Request: driver.Request{Name: name, ID: id}} }
+
+// entryOf is the entry of a ticket that is no anchor.
+func entryOf(id string) string { return "\xff" + id }
 
 // A hole appends a value.
 type hole func(b []byte, v *values) []byte
 
 var holes = map[string]hole{
-	"name":     func(b []byte, v *values) []byte { return literal(b, v.name) },
-	"entry":    func(b []byte, v *values) []byte { return literal(b, "\xff"+v.id) },
-	"raised":   func(b []byte, v *values) []byte { return literal(b, "\xfe"+v.id) },
-	"id":       func(b []byte, v *values) []byte { return literal(b, v.id) },
-	"owner":    func(b []byte, v *values) []byte { return literal(b, v.owner) },
-	"note":     func(b []byte, v *values) []byte { return literal(b, v.note) },
-	"shared":   func(b []byte, v *values) []byte { return bit(b, v.shared) },
-	"permits":  func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.permits), 10) },
-	"limit":    func(b []byte, v *values) []byte { return strconv.AppendInt(b, v.limit(), 10) },
-	"follow":   func(b []byte, v *values) []byte { return bit(b, v.follow) },
-	"slot":     func(b []byte, v *values) []byte { return strconv.AppendUint(b, slotOf(v.name), 10) },
-	"ttl":      func(b []byte, v *values) []byte { return micros(b, v.ttl) },
-	"liveness": func(b []byte, v *values) []byte { return micros(b, v.liveness) },
-	"token":    func(b []byte, v *values) []byte { return number(b, v.token) },
-	"seq":      func(b []byte, v *values) []byte { return number(b, seqOf(v.token)) },
-	"seqs": func(b []byte, v *values) []byte {
-		return list(b, v.tokens, func(b []byte, t uint64) []byte { return number(b, seqOf(t)) })
+	"name": func(b []byte, v *values) []byte { return literal(b, v.Name) },
+	"entry": func(b []byte, v *values) []byte {
+		return literal(b, cmp.Or(v.entry, entryOf(v.ID)))
 	},
-	"idle":  func(b []byte, _ *values) []byte { return micros(b, idleFor) },
-	"ids":   func(b []byte, v *values) []byte { return list(b, v.ids, literal) },
-	"names": func(b []byte, v *values) []byte { return list(b, v.names, literal) },
-	"key":   func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.key), 10) },
-	"most":  func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.most), 10) },
-	"after": func(b []byte, v *values) []byte { return literal(b, v.after) },
-	"start": func(b []byte, v *values) []byte { return number(b, v.start) },
+	"raised":  func(b []byte, v *values) []byte { return literal(b, "\xfe"+v.ID) },
+	"id":      func(b []byte, v *values) []byte { return literal(b, v.ID) },
+	"owner":   func(b []byte, v *values) []byte { return literal(b, v.Owner) },
+	"note":    func(b []byte, v *values) []byte { return literal(b, v.Note) },
+	"shared":  func(b []byte, v *values) []byte { return bit(b, v.Shared) },
+	"mark":    func(b []byte, v *values) []byte { return bit(b, v.mark) },
+	"permits": func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.Limit), 10) },
+	"slot":    func(b []byte, v *values) []byte { return strconv.AppendUint(b, slotOf(v.Name), 10) },
+	"ttl": func(b []byte, v *values) []byte {
+		return strconv.AppendInt(b, sqlqueue.Micros(cmp.Or(v.TTL, v.left)), 10)
+	},
+	"token":      func(b []byte, v *values) []byte { return number(b, v.token) },
+	"seqs":       func(b []byte, v *values) []byte { return list(b, v.seqs, number) },
+	"ids":        func(b []byte, v *values) []byte { return list(b, v.ids, literal) },
+	"names":      func(b []byte, v *values) []byte { return list(b, v.names, literal) },
+	"entries":    func(b []byte, v *values) []byte { return list(b, v.entries, literal) },
+	"numbers":    func(b []byte, v *values) []byte { return list(b, v.numbers, integer) },
+	"process":    func(b []byte, v *values) []byte { return integer(b, v.process) },
+	"last":       func(b []byte, v *values) []byte { return integer(b, v.last) },
+	"connection": func(b []byte, v *values) []byte { return integer(b, v.connection) },
+	"key":        func(b []byte, v *values) []byte { return integer(b, int64(v.key)) },
+	"most":       func(b []byte, v *values) []byte { return integer(b, int64(v.most)) },
+	"after":      func(b []byte, v *values) []byte { return literal(b, v.after) },
+	"start":      func(b []byte, v *values) []byte { return number(b, v.start) },
 	"deadline": func(b []byte, v *values) []byte {
-		return v.deadline.UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
+		return time.UnixMicro(v.deadline).UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
 	},
-	"autocommit": func(b []byte, v *values) []byte {
-		if v.inTx {
-			return append(b, '1')
-		}
-		return append(b, autocommitOn...)
-	},
-}
-
-// limit is how many tickets may be granted at once, this one among them.
-func (v *values) limit() int64 {
-	switch {
-	case !v.shared:
-		return 1
-	case v.permits > 0:
-		return int64(v.permits)
-	}
-	return 1 << 40
+	"autocommit": func(b []byte, _ *values) []byte { return append(b, autocommitOn...) },
 }
 
 // literal appends bytes in a form that every server reads alike.
@@ -209,7 +212,7 @@ func literal(b []byte, s string) []byte {
 
 func number(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }
 
-func micros(b []byte, d time.Duration) []byte { return strconv.AppendInt(b, sqlqueue.Micros(d), 10) }
+func integer(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
 
 func bit(b []byte, set bool) []byte {
 	if set {
@@ -219,6 +222,9 @@ func bit(b []byte, set bool) []byte {
 }
 
 func list[T any](b []byte, all []T, one func([]byte, T) []byte) []byte {
+	if len(all) == 0 {
+		return append(b, "NULL"...)
+	}
 	for i, x := range all {
 		if i > 0 {
 			b = append(b, ',')

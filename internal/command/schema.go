@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,8 @@ func newSchema(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "schema postgres|mysql",
 		Short: "Print the SQL of the tables that locks on a database need",
-		Long: `Print the SQL that creates what locks on PostgreSQL, or on MySQL and MariaDB, need,
+		Long: `Print the SQL that creates what locks on PostgreSQL, or on MySQL and MariaDB, need
+(for MySQL as its client mysql reads it, with DELIMITER),
 for databases whose programs may not create tables (create=false in the URL). It
 begins and ends no transaction, and may be run again. No store is reached.
 
@@ -30,6 +32,7 @@ that one belongs in the database whose data the locks protect, wherever the
 locks are.`,
 		Example: `  locker schema postgres | psql -1 -f - app
   locker schema postgres --schema locks > migrations/0042_locks.sql
+  locker schema mysql | mysql app
   locker schema mysql --fence locker_fences | mysql app`,
 		Args:      cobra.MatchAll(arguments(1, 1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"postgres", "mysql"},
@@ -74,7 +77,8 @@ func schemaOf(store string, f schemaFlags) (string, error) {
 		if f.prefix != "" {
 			opts = append(opts, mysql.WithPrefix(f.prefix))
 		}
-		return mysql.Schema(opts...)
+		schema, err := mysql.Schema(opts...)
+		return "DELIMITER //\n" + strings.ReplaceAll(schema, ";\n", " //\n") + "DELIMITER ;\n", err // for the client
 	case store == "postgres":
 		var opts []postgres.Option
 		if f.prefix != "" {

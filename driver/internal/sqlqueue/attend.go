@@ -12,6 +12,7 @@ import (
 // It runs while something waits.
 type task struct {
 	e          *Engine
+	began      time.Time
 	heartbeats int
 	next       time.Time     // the next heartbeat
 	poll       time.Time     // the next poll
@@ -36,7 +37,7 @@ const (
 // attend starts the background task, unless it runs.
 func (e *Engine) attend() {
 	e.start(&e.book.attending, func() {
-		t := &task{e: e, next: time.Now(), interval: shortestPoll}
+		t := &task{e: e, began: time.Now(), next: time.Now(), interval: shortestPoll}
 		if e.book.isRegistered() {
 			t.next = t.next.Add(e.heartbeatEvery())
 		}
@@ -238,5 +239,8 @@ func (t *task) act(ctx context.Context, name string, process int64, due Due) tim
 	if due.First && !b.receiving {
 		longest = min(longest, longestPoll)
 	}
-	return min(wait, max(longest, time.Duration(len(b.byName))*time.Millisecond))
+	if longest = max(longest, time.Duration(len(b.byName))*time.Millisecond); wait <= longest {
+		return wait
+	}
+	return longest - time.Since(t.began)%longest // nothing is due by then: queues are checked together
 }

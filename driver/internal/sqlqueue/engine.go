@@ -14,6 +14,8 @@ type Options struct {
 	Notifier Notifier // nil: none
 	Liveness time.Duration
 
+	ListenToWait bool // listen as long as something waits; false: also while something is held, for notices of losses
+
 	LongestPoll time.Duration // between two requests for the process's own, as long as no notices arrive; 0: 250 ms
 
 	SweepEvery time.Duration // 0: the constant of the same name
@@ -61,6 +63,7 @@ func New(o Options) *Engine {
 		o.ListenFor = listenFor
 	}
 	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness)}
+	e.book.listenToWait = o.ListenToWait
 	if b, ok := o.Store.(Batcher); ok {
 		e.batches = &batches{store: b, current: e.book.current, names: make(map[string]struct{})}
 	}

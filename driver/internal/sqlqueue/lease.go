@@ -54,6 +54,9 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	if e.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
+	if h.Token == 0 {
+		e.book.awaitAsked(ctx, h.ID)
+	}
 	arriving := e.book.mayArrive(h.ID) // before this request is sent: what takes the ticket before it is executed does no harm
 	err := e.remove(ctx, h.ID, func() (Removal, error) { return e.removeOnce(ctx, h) })
 	if arriving {

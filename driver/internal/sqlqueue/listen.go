@@ -138,7 +138,7 @@ func (b *book) setReceiving(receiving bool) (before bool) {
 func (b *book) stopListening(idle time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.held)+len(b.byID) > 0 || time.Since(b.used) < idle {
+	if len(b.byID) > 0 || len(b.held) > 0 && !b.listenToWait || time.Since(b.used) < idle {
 		return false
 	}
 	b.listening, b.receiving = false, false

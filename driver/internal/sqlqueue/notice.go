@@ -78,3 +78,15 @@ func Scan(s, format string, into ...any) bool {
 	n, err := fmt.Sscanf(s, format, into...)
 	return err == nil && n == len(into)
 }
+
+// AllDue says that any queue may be due, or sooner than it was.
+func (in *Inbox) AllDue() {
+	b := &in.e.book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for _, n := range b.byName {
+		n.due = now
+	}
+	signal(b.changed)
+}
