@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,32 +48,51 @@ func TestLeaseThatEndsWhileARenewalWaits(t *testing.T) {
 }
 
 // A request for a ticket that waits in the database for longer than it may be on its way takes none: its release was
-// confirmed before.
+// confirmed before. A process that waits for something calls a procedure, any other one sends a statement.
 func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		_, d, prefix := fresh(t, connect(t, srv, ""))
+		db := connect(t, srv, "")
+		_, d, prefix := fresh(t, db)
+		l, _ := join(t, db, prefix)
 		must(t, d.Ping(t.Context()))
-		unlock := lockOther(t, srv, "SELECT 1 FROM %s_slots WHERE %s = %d", prefix, mysql.SlotColumn, mysql.SlotOf("a"))
-		for i, wait := range []bool{false, true} {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-			r := request(fmt.Sprint("blocked-", i), wait)
-			_, err := d.Acquire(ctx, r)
-			cancel()
-			if err == nil || errors.Is(err, driver.ErrNoTicket) {
-				t.Errorf("acquired while the slot is locked: %v", err)
-			}
-			must(t, ignoreLost(removeTicket(t.Context(), d, r.Hold(0))))
+		lateRequests(t, srv, d, prefix)
+
+		var group sync.WaitGroup
+		defer group.Wait()
+		k := take(t, l, "b")
+		granted := behind(t, &group, d, driver.Request{Name: "b", ID: "waiter"})
+		for sleeping := 0; sleeping == 0; time.Sleep(50 * time.Millisecond) {
+			must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+prefix+"_processes WHERE connection > 0").Scan(&sleeping))
 		}
-		unlock()
-		for range 10 {
-			time.Sleep(50 * time.Millisecond)
-			queue, err := d.Inspect(t.Context(), "a")
-			must(t, err)
-			if len(queue) > 0 {
-				t.Fatalf("after the release was confirmed the queue is %+v", queue)
-			}
-		}
+		lateRequests(t, srv, d, prefix)
+		must(t, k.Release(t.Context()))
+		granted()
 	})
+}
+
+func lateRequests(t *testing.T, srv *testbed.Server, d *mysql.Driver, prefix string) {
+	t.Helper()
+	unlock := lockOther(t, srv, "SELECT 1 FROM %s_slots WHERE %s = %d", prefix, mysql.SlotColumn, mysql.SlotOf("a"))
+	for i, wait := range []bool{false, true} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		r := request(fmt.Sprint("blocked-", i), wait)
+		_, err := d.Acquire(ctx, r)
+		cancel()
+		if err == nil || errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("acquired while the slot is locked: %v", err)
+		}
+		must(t, ignoreLost(removeTicket(t.Context(), d, r.Hold(0))))
+	}
+	unlock()
+	for range 10 {
+		time.Sleep(50 * time.Millisecond)
+		queue, err := d.Inspect(t.Context(), "a")
+		must(t, err)
+		if len(queue) > 0 {
+			t.Errorf("after the release was confirmed the queue is %+v", queue)
+			return
+		}
+	}
 }
 
 // A try whose connection broke, and which was refused when it was sent again, does not say that it was refused: what
