@@ -34,10 +34,10 @@
 // has slot 0, which a check enforces, and the primary key is (name, slot): two exclusive holders of one name are
 // impossible in the schema. Names are bytea, compared byte by byte. All times are clock_timestamp() of the database.
 //
-// An acquisition is one statement, a call of a function, in a transaction of its own (many at a time are sent together,
-// see below). So is a release, which also grants the next ticket and sends one NOTIFY to its process; it does not wait
-// for requests that are being queued. A request for a ticket contains the time, on the database's clock, after which it
-// takes none: 2 s after it was sent, or the end of its context. If it was not answered, a release of the ticket is not confirmed before that.
+// An acquisition is one statement, a call of a function, in a transaction of its own. So is a release, which also
+// grants the next ticket and sends one NOTIFY to its process; it does not wait for requests that are being queued. A
+// request for a ticket contains the time, on the database's clock, after which it takes none: 2 s after it was sent, or the
+// end of its context. If it was not answered, a release of the ticket is not confirmed before that.
 //
 // Waiters hold no connection. A process that waits has one row in locker_processes, which it renews every quarter of
 // the liveness interval (WithLiveness), whether it waits for one lock or for ten thousand. Once in that time, or when
@@ -52,11 +52,6 @@
 // Requests depend on no state of a session, and use no prepared statements after one was lost. When the pool has been
 // exhausted for 200 ms, or a quarter of the time that a request has, requests use one spare connection, so that a pool
 // of one, used by the work that a lock protects, does not stop the renewals of that lock.
-//
-// Requests of one process for different names that come while others of it are under way go to the database together: up
-// to 16 in one statement and one transaction, in two of these at a time. A request that comes alone is sent at once, by
-// itself. So is, after that, what the common statement could not do without waiting for somebody: no name waits for
-// another. Shared locks are always requested one by one.
 //
 // NOTIFY takes a lock of the whole cluster while its transaction commits: in PostgreSQL all transactions that notify,
 // in all databases of a server, commit one after the other. Here those are the releases of locks that another process

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -18,22 +17,16 @@ import (
 var (
 	_ sqlqueue.Store    = (*store)(nil)
 	_ sqlqueue.Notifier = (*store)(nil)
-	_ sqlqueue.Batcher  = (*store)(nil)
 )
 
 // Take implements sqlqueue.Store.
 func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
 	var text string
-	text, a.Grants, err = s.call(ctx, sending{sent: &a.Sent, last: func() []any { return []any{until()} }}, s.w.acquire, []byte(r.Name), r.ID, process, r.Shared, permits(r),
+	text, a.Grants, err = s.call(ctx, sending{sent: &a.Sent, until: until}, s.w.acquire, []byte(r.Name), r.ID, process, r.Shared, permits(r),
 		sqlqueue.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note))
 	if err != nil {
 		return a, err
 	}
-	return a, readTake(text, &a)
-}
-
-// readTake reads the first line of the answer of acquire.
-func readTake(text string, a *sqlqueue.Answer) error {
 	var due int64
 	switch {
 	case sqlqueue.Scan(text, "g %d", &a.Token):
@@ -47,54 +40,9 @@ func readTake(text string, a *sqlqueue.Answer) error {
 	case text == "p":
 		a.Result = sqlqueue.Unregistered
 	default:
-		return errReply
-	}
-	return nil
-}
-
-// Batch implements sqlqueue.Batcher.
-func (s *store) Batch(ctx context.Context, process int64, requests func() []sqlqueue.BatchRequest) ([]sqlqueue.BatchAnswer, error) {
-	var qs []sqlqueue.BatchRequest
-	texts, err := query(ctx, s, sending{last: func() []any {
-		qs = requests()
-		return batchArgs(qs)
-	}}, pgx.RowTo[string], s.w.batch, process)
-	if err == nil && len(texts) != len(qs) {
 		err = errReply
 	}
-	if err != nil {
-		return nil, err
-	}
-	answers := make([]sqlqueue.BatchAnswer, len(qs))
-	for i, text := range texts {
-		a := &answers[i]
-		switch {
-		case text == "":
-			a.Alone = true
-		case qs[i].Remove:
-			a.Found = text != "l"
-		default:
-			err = errors.Join(err, readTake(text, &a.Answer))
-		}
-	}
-	return answers, err
-}
-
-// batchArgs returns the columns of requests.
-func batchArgs(qs []sqlqueue.BatchRequest) []any {
-	var (
-		n                    = len(qs)
-		names, owners, notes = make([][]byte, n), make([][]byte, n), make([][]byte, n)
-		ids                  = make([]string, n)
-		ttls, untils         = make([]int64, n), make([]int64, n)
-	)
-	for i, q := range qs {
-		names[i], ids[i], ttls[i], owners[i], notes[i], untils[i] = []byte(q.Name), q.ID, sqlqueue.Micros(q.TTL), []byte(q.Owner), []byte(q.Note), q.Until
-		if q.Remove {
-			ttls[i] = -1
-		}
-	}
-	return []any{names, ids, ttls, owners, notes, untils}
+	return a, err
 }
 
 // Remove implements sqlqueue.Store.

@@ -17,7 +17,7 @@ import (
 type edition struct{ version, hash string }
 
 // current is the edition of this package. Raise the version with any change of the tables, or of what the functions do.
-var current = edition{"7", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
+var current = edition{"6", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
 
 func (e edition) suffix() string { return e.version + "_" + e.hash }
 

@@ -166,7 +166,7 @@ func hangUp(ctx context.Context, c *pgx.Conn) {
 // sending is how a statement is sent.
 type sending struct {
 	sent    *time.Time   // set to the moment before the statement is sent; may be nil
-	last    func() []any // called then: the last arguments; may be nil
+	until   func() int64 // called then: the last argument; may be nil
 	patient bool         // see with
 	looks   bool         // it changes nothing: where there are no tables yet it finds nothing, and creates none
 }
@@ -225,8 +225,8 @@ func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToF
 			if how.sent != nil {
 				*how.sent = time.Now()
 			}
-			if how.last != nil {
-				args = append(args, how.last()...)
+			if how.until != nil {
+				args = append(args, how.until())
 			}
 			collect := func(rows pgx.Rows, err error) error {
 				if err == nil {

@@ -25,7 +25,7 @@ var (
 
 // functions are the names of all functions, which in the database have a prefix and a suffix.
 var functions = []string{
-	"key", "next_token", "walk", "reap", "notify", "micros", "acquire", "hand_over", "release", "batch", "end_lease", "break",
+	"key", "next_token", "walk", "reap", "notify", "micros", "acquire", "hand_over", "release", "end_lease", "break",
 	"renew", "shorten", "heartbeat", "due", "advance", "sweep", "sweeper", "guard", "inspect", "list",
 }
 
@@ -37,7 +37,7 @@ type wire struct {
 	channel string // what the names of notification channels begin with
 	txSeed  int64  // of the keys of AcquireTx
 
-	lock, installed, acquire, release, batch, breaks, renew, shorten, heartbeat, provisional, queued, leave,
+	lock, installed, acquire, release, breaks, renew, shorten, heartbeat, provisional, queued, leave,
 	due, advance, sweep, sweeper, guard, inspect, list, ping, rights string
 }
 
@@ -58,7 +58,6 @@ func newWire(e edition, schema, prefix string, async bool) (*wire, error) {
 		&w.installed:   "SELECT {installed}",
 		&w.acquire:     "SELECT {acquire}($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint){commits}",
 		&w.release:     "SELECT {release}($1::bytea,$2::text,$3::bigint){commits}",
-		&w.batch:       "SELECT {batch}($1::bigint,$2::bytea[],$3::text[],$4::bigint[],$5::bytea[],$6::bytea[],$7::bigint[]){commits}",
 		&w.breaks:      "SELECT {break}($1::bytea,$2::bigint,$3::bigint){commits}",
 		&w.renew:       "SELECT {renew}($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[]){commits}",
 		&w.shorten:     "SELECT {shorten}($1::bytea,$2::bigint,$3::text,$4::bigint){commits}",

@@ -22,8 +22,8 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: the time of a request for a ticket counts from before the wait for a connection", file: engine + "acquire.go",
-			old:    "\t\t\ta, err := e.takeOnce(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
-			new:    "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.takeOnce(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n",
+			old:    "\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
+			new:    "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n",
 			unseen: "a request that has waited for longer than 2 s is refused, and sent again: it costs time only, unless all wait as long",
 		},
 		mutant{
@@ -68,18 +68,6 @@ func init() {
 		mutant{
 			name: "sqlqueue: a queue that is due is not moved on", file: engine + "attend.go",
 			old: "\tif due.In < 0 {", new: "\tif due.In < -time.Hour {",
-		},
-		mutant{
-			name: "sqlqueue: the answers of a batch are in another order", file: engine + "batch.go",
-			old: "m.result.answer = answers[i]", new: "m.result.answer = answers[len(answers)-1-i]",
-		},
-		mutant{
-			name: "sqlqueue: what a batch has left alone counts as answered", file: engine + "batch.go",
-			old: "!together || r.answer.Alone", new: "!together",
-		},
-		mutant{
-			name: "sqlqueue: the requests of a batch that was not answered were not sent", file: engine + "batch.go",
-			old: "\t\t\tm.sent = time.Now()\n", new: "",
 		},
 		mutant{
 			name: "postgres: a statement that the server has undone may have been done", file: "driver/postgres/errors.go",

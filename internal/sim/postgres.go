@@ -94,9 +94,6 @@ func (d *database) run(op string, args []any, canceled <-chan struct{}) (rows []
 	if full.After(time.Now()) && pgOps[op].writes && d.full != codeCrowded {
 		return nil, &pgError{d.full, "refused"}
 	}
-	if op == "batch" {
-		return d.runBatch(args)
-	}
 	if !pgOps[op].locks {
 		rows, notices := d.call(op, args)
 		d.tell(notices)
@@ -117,43 +114,6 @@ func (d *database) run(op string, args []any, canceled <-chan struct{}) (rows []
 		d.s.w.sleep(d.short())
 	}
 	d.tell(notices)
-	return rows, nil
-}
-
-// runBatch runs the statement that takes and removes tickets of several names. It waits for no lock: a request for a ticket
-// of a name whose lock is not free is not done.
-func (d *database) runBatch(args []any) ([][]any, *pgError) {
-	columns, busy := [7][]any{}, map[int]bool{}
-	for i, name := range args[1].([]any) {
-		lock := d.lockOf(name.(string))
-		if takes := args[3].([]any)[i].(int64) >= 0; takes {
-			select {
-			case lock <- struct{}{}:
-				defer func() { <-lock }()
-			default:
-				busy[i] = true
-				continue
-			}
-		}
-		for c := 1; c < len(columns); c++ {
-			columns[c] = append(columns[c], args[c].([]any)[i])
-		}
-	}
-	if d.draw(60) {
-		return nil, &pgError{codeDeadlock, "deadlock detected"} // of a database that does not keep what this package says
-	}
-	done, _ := d.call("batch", []any{args[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6]})
-	if d.draw(30) { // it commits late
-		d.s.w.sleep(d.short())
-	}
-	var rows [][]any
-	for i := range args[1].([]any) {
-		if busy[i] {
-			rows = append(rows, []any{""})
-		} else {
-			rows, done = append(rows, done[0]), done[1:]
-		}
-	}
 	return rows, nil
 }
 

@@ -24,7 +24,6 @@ var (
 var pgOps = map[string]pgOp{
 	"acquire":     {true, true, pgAnswer},
 	"release":     {true, true, pgAnswer},
-	"batch":       {true, false, pgAnswer},
 	"break":       {true, true, pgAnswer},
 	"advance":     {true, true, pgAnswer},
 	"renew":       {true, false, []uint32{oidInt8}},
@@ -75,8 +74,6 @@ func (c *pgCall) do(op string, args []any) [][]any {
 		return one(c.acquire(t, yes(6), num(9)))
 	case "release":
 		return one(c.release(text(0), text(1), num(2)))
-	case "batch":
-		return c.batch(args)
 	case "break":
 		return one(c.breaks(text(0), num(1), num(2)))
 	case "advance":

@@ -292,33 +292,6 @@ func (c *pgCall) release(name, id string, process int64) string {
 	return answer
 }
 
-// batch is {batch}, for names whose locks are free.
-func (c *pgCall) batch(args []any) (rows [][]any) {
-	for i := range args[1].([]any) {
-		rows = append(rows, []any{c.batched(args[0].(int64), func(column int) any { return args[column].([]any)[i] })})
-	}
-	return rows
-}
-
-func (c *pgCall) batched(process int64, column func(int) any) string {
-	name, id, ttl := column(1).(string), column(2).(string), column(3).(int64)
-	old := c.find(name, func(*pgTicket) bool { return true })
-	switch {
-	case ttl < 0 && old != nil && old.slot == 0 && old.id == id && !old.queued:
-		return c.release(name, id, process)
-	case ttl < 0:
-		return ""
-	case c.now > column(6).(int64):
-		return fmt.Sprint("t ", c.now)
-	case old != nil:
-		return ""
-	}
-	return c.hold(&pgTicket{
-		name: name, id: id, process: process, permits: math.MaxInt64, ttl: ttl, token: c.nextToken(), since: c.now,
-		owner: column(4).(string), note: column(5).(string),
-	})
-}
-
 // handOver grants an exclusive ticket that is the next; false if several may be next, or another.
 func (c *pgCall) handOver(name string, process int64, answer *string) bool {
 	if len(c.tickets[name]) == 0 {

@@ -23,7 +23,6 @@ import (
 var pgTexts = map[string]string{
 	"acquire":     "SELECT {acquire}($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint)",
 	"release":     "SELECT {release}($1::bytea,$2::text,$3::bigint)",
-	"batch":       "SELECT {batch}($1::bigint,$2::bytea[],$3::text[],$4::bigint[],$5::bytea[],$6::bytea[],$7::bigint[])",
 	"break":       "SELECT {break}($1::bytea,$2::bigint,$3::bigint)",
 	"renew":       "SELECT {renew}($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[])",
 	"shorten":     "SELECT {shorten}($1::bytea,$2::bigint,$3::text,$4::bigint)",
@@ -273,7 +272,7 @@ func pgAnswerOf(op string, rows [][]any, tokens map[int64]string) string {
 // pgOften are the calls, each as often as it is drawn.
 var pgOften = []string{
 	"acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "release", "release", "release", "release",
-	"batch", "batch", "batch", "batch", "heartbeat", "heartbeat", "heartbeat", "heartbeat", "heartbeat", "heartbeat", "renew", "renew", "break", "shorten", "provisional", "queued", "leave", "due", "advance", "sweep",
+	"heartbeat", "heartbeat", "heartbeat", "heartbeat", "heartbeat", "heartbeat", "renew", "renew", "break", "shorten", "provisional", "queued", "leave", "due", "advance", "sweep",
 	"sweeper", "inspect", "list",
 }
 
@@ -302,8 +301,6 @@ func pgArgs(rnd *stream, d *database, op string) []any {
 		return []any{name, id, process, shared, permits, life(), !rnd.one(4), pick(rnd, "", "me"), pick(rnd, "", "\x00\xff"), until}
 	case "release":
 		return []any{name, id, process}
-	case "batch":
-		return pgBatch(rnd, process, life)
 	case "break":
 		return []any{name, token, process}
 	case "renew":
@@ -326,24 +323,6 @@ func pgArgs(rnd *stream, d *database, op string) []any {
 		return nil
 	}
 	return []any{process}
-}
-
-// pgBatch draws requests for some of the names, in any order.
-func pgBatch(rnd *stream, process int64, life func() int64) []any {
-	args := []any{process, []any{}, []any{}, []any{}, []any{}, []any{}, []any{}}
-	for first, i := rnd.n(3), 0; i < 3; i++ {
-		if rnd.one(3) {
-			continue
-		}
-		name := fmt.Sprint("n", (first+i)%3)
-		for c, v := range []any{
-			name, fmt.Sprint(name, "-", rnd.n(5)), pick(rnd, life(), -1), pick(rnd, "", "me"), pick(rnd, "", "\x00\xff"),
-			pick(rnd, int64(math.MaxInt64), math.MaxInt64, math.MaxInt64, 0),
-		} {
-			args[c+1] = append(args[c+1].([]any), v)
-		}
-	}
-	return args
 }
 
 // translate puts the tokens of the real server into the parameters of a call, in the place of the model's.

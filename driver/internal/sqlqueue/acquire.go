@@ -51,7 +51,7 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 	for {
 		answer, err := Repeat(ctx, e, true, func() (Answer, error) {
 			answered := func() {}
-			a, err := e.takeOnce(ctx, w.process, r, func() int64 {
+			a, err := e.store.Take(ctx, w.process, r, func() int64 {
 				answered()
 				until, left := e.clock.deadline(ctx)
 				if until != 0 { // else it takes no ticket

@@ -52,12 +52,6 @@
 // answer contains the time, and it is sent again. A store that executes the requests of a process in order
 // needs none of this: it answers whatever the time is.
 //
-// # Many requests at the same time
-//
-// If the store is a [Batcher], requests for different names that come while others are under way go to the database
-// together, in one transaction. Such a batch waits for no lock. What is not done at once is sent by itself, so that no
-// name waits for another, and no two batches for each other.
-//
 // # What is left behind
 //
 // Whoever uses a queue removes the expired tickets in its way. The others are removed by a sweep of all queues, which one
@@ -66,7 +60,7 @@
 // # Files
 //
 // store.go: what a dialect implements. engine.go: the parts together. acquire.go, lease.go: the methods of
-// driver.Driver. batch.go: requests that are sent together. book.go: the tickets that this process waits for and holds. process.go: its row. attend.go: the
+// driver.Driver. book.go: the tickets that this process waits for and holds. process.go: its row. attend.go: the
 // background task of a process that waits. listen.go, notice.go: notices. sweep.go: sweeps. retry.go: errors, and requests
 // that are sent again.
 // sqlqueue.go, schema.go: bounds of times, and the hash that identifies a version of a schema.

@@ -28,8 +28,7 @@ type Options struct {
 type Engine struct {
 	opts       Options
 	store      Store
-	batches    *batches // nil: the store executes none
-	clock      clock    // of the database
+	clock      clock // of the database
 	book       book
 	notifyLoss func(driver.Hold, error)
 
@@ -64,9 +63,6 @@ func New(o Options) *Engine {
 	}
 	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness)}
 	e.book.listenToWait = o.ListenToWait
-	if b, ok := o.Store.(Batcher); ok {
-		e.batches = &batches{store: b, current: e.book.current, names: make(map[string]struct{})}
-	}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	return e
 }
