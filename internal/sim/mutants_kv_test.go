@@ -4,6 +4,10 @@ package sim
 func init() {
 	mutants = append(mutants,
 		mutant{
+			name: "kvqueue: a slow renewal moves the ticket back to a shorter session", file: "driver/internal/kvqueue/lease.go",
+			old: " && (shortens || to.length > t.session.length)", new: "",
+		},
+		mutant{
 			name: "kvqueue: a move that another renewal was faster with is a loss", file: "driver/internal/kvqueue/lease.go",
 			old: "case errors.Is(err, driver.ErrLost): // the ticket is elsewhere by now\n\t\treturn nil", new: "case errors.Is(err, driver.ErrLost):\n\t\treturn err",
 		},

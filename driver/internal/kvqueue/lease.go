@@ -151,7 +151,7 @@ func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error
 		case to == nil:
 			return nil
 		}
-		if err := e.move(ctx, r.ticket, to, counted); err != nil {
+		if err := e.move(ctx, r.ticket, to, counted, false); err != nil {
 			return err
 		}
 	}
@@ -209,11 +209,12 @@ func (e *Engine) longer(ctx context.Context, r renewal, begun time.Time) (to *se
 }
 
 // move moves a ticket to a session. It does nothing if another renewal has done that
-// meanwhile, or has begun to move the ticket elsewhere.
-func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted bool) error {
+// meanwhile, has begun to move the ticket elsewhere or, unless the move shortens the lease,
+// has moved it to a session that is as long.
+func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted, shortens bool) error {
 	e.mu.Lock()
 	asked := t.Ticket
-	begins := counted && t.moving == nil && t.session != to
+	begins := counted && t.moving == nil && t.session != to && (shortens || to.length > t.session.length)
 	if counted && (!begins || t.state != held) {
 		e.detach(to)
 	}
@@ -288,7 +289,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 				return e.failed(ctx, err)
 			}
 		}
-		if err := e.move(ctx, t, to, !resumed); err != nil || !resumed {
+		if err := e.move(ctx, t, to, !resumed, true); err != nil || !resumed {
 			return err
 		}
 	}

@@ -65,6 +65,41 @@ func TestMovedTwice(t *testing.T) {
 	})
 }
 
+// A renewal that is faster with a longer lease is not undone by one that has opened a session
+// for a shorter lease meanwhile (D12).
+func TestMovedToALongerSession(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		var opened atomic.Int64
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "open" && done && opened.Add(1) == 1 {
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		asked := time.Now()
+		var both sync.WaitGroup
+		for i, ttl := range []time.Duration{time.Minute, 2 * time.Minute} {
+			time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+			both.Go(func() {
+				if err := b.e.Renew(b.Context(), h, ttl); err != nil {
+					t.Errorf("renewal for %v: %v", ttl, err)
+				}
+			})
+		}
+		both.Wait()
+		if left := b.store.lasts("a", "1").Sub(asked); left < 2*time.Minute {
+			t.Errorf("the store keeps the ticket for %v", left)
+		}
+		b.drop(b.e, h)
+		time.Sleep(idleFor + time.Second)
+		synctest.Wait()
+		if n := len(b.store.sessions); n != 0 {
+			t.Errorf("%d sessions are left without tickets", n)
+		}
+	})
+}
+
 // After a renewal without an error the store keeps the ticket for the renewal's TTL, even
 // if an earlier renewal began to move the ticket to a session that is too short now.
 func TestMovedFurther(t *testing.T) {
