@@ -40,7 +40,11 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 			return driver.Grant{}, d.noTicket(r, err)
 		}
 	}
-	return d.enqueue(ctx, r)
+	g, err := d.enqueue(ctx, r)
+	if errors.Is(err, driver.ErrLost) && d.unanswered.Requests(r.ID) > 0 {
+		err = d.removed(ctx, r, err)
+	}
+	return g, err
 }
 
 // ask sends the request once.
@@ -80,11 +84,18 @@ func (d *Driver) try(ctx context.Context, r driver.Request) (driver.Grant, error
 		g, err = driver.Grant{}, driver.ErrNotAcquired
 	}
 	if queued || errors.Is(err, driver.ErrNotAcquired) && d.unanswered.Requests(r.ID) > 0 {
-		if failed := d.Release(ctx, r.Hold(0)); failed != nil && !errors.Is(failed, driver.ErrLost) {
-			return g, failed
-		}
+		err = d.removed(ctx, r, err)
 	}
 	return g, err
+}
+
+// removed returns err, which says that there is no ticket, or why its release has failed. The release leaves a tombstone
+// for other sendings of the request, which may still arrive.
+func (d *Driver) removed(ctx context.Context, r driver.Request, err error) error {
+	if failed := d.Release(ctx, r.Hold(0)); failed != nil && !errors.Is(failed, driver.ErrLost) {
+		return failed
+	}
+	return err
 }
 
 // A waiter is a ticket of this process that is not known to be granted.

@@ -288,6 +288,41 @@ func TestLateSendingsAddUp(t *testing.T) {
 	}
 }
 
+// TestLateSendingAfterALoss: a wait whose ticket was broken says that there is no ticket, and a sending of its request arrives after that.
+func TestLateSendingAfterALoss(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t)
+	n := &delays{}
+	d := n.open(t, &goredis.Options{Addr: srv.Addr()})
+	if err := d.Ping(t.Context()); err != nil { // now it listens
+		t.Fatal(err)
+	}
+	other := openAt(t, srv.URL())
+	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	if _, err := other.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+	r.Joined = func() {
+		q, err := other.Inspect(t.Context(), r.Name)
+		if err != nil || len(q) != 2 {
+			t.Errorf("the queue is %+v, %v", q, err)
+			return
+		}
+		if err := other.Break(t.Context(), r.Name, q[1].Token); err != nil {
+			t.Error(err)
+		}
+	}
+	n.next(r.ID)
+	if _, err := d.Acquire(t.Context(), r); !errors.Is(err, driver.ErrLost) {
+		t.Fatal(err)
+	}
+	n.deliver(t)
+	if q, err := other.Inspect(t.Context(), r.Name); err != nil || len(q) != 1 {
+		t.Errorf("the queue is %+v, %v", q, err)
+	}
+}
+
 // TestLateSendingThenRefused: a request was not answered, and the server refuses the connection on which it is to be
 // sent again. The refusal is no answer to the request, which may still arrive and take a ticket.
 func TestLateSendingThenRefused(t *testing.T) {
