@@ -3,8 +3,8 @@ package command
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
