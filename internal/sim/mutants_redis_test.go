@@ -28,6 +28,11 @@ func init() {
 			old: "return c.Sent() > 1 || err != nil &&", new: "return err != nil &&",
 		},
 		mutant{
+			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "heartbeat.lua",
+			old: "if set and lapsed(chan) then", new: "if set and false then",
+			unseen: "somebody must have seen that they were gone, and not have removed them: a permit behind them that was counted without them",
+		},
+		mutant{
 			name: "redis: the process of a waiter behind an unconfirmed grant does not poll", file: scripts + "queue.lua",
 			old: "if ours(v) then return call('PTTL', key), string.sub(v, 7, 7) == '?', 0 end", new: "if ours(v) then return call('PTTL', key), false, 0 end",
 			unseen: "the next heartbeat moves the queue, within a second",

@@ -127,6 +127,7 @@ end
 local v = value(key)
 local token = held(v) or nil
 if token then return token end
+if #want == 2 and call('ZSCORE', P, chan) and lapsed(chan) then reap() end
 local again = call('ZSCORE', waiting, id)
 if again then alive(chan, waiting) end
 if not v or v == MARK then

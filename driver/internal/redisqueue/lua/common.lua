@@ -66,6 +66,23 @@ local function ticket(id, number)
   return {id = id, number = tonumber(number), rec = rec, chan = chan, limit = tonumber(limit), till = till}
 end
 
+-- lapsed reports whether a process shows life too late. Others may have seen that
+-- its tickets were gone, so that they must not come back: reap first.
+local function lapsed(chan) return tonumber(call('ZSCORE', P, chan) or 0) <= now end
+
+-- reap removes the tickets of dead processes, wherever they are in the queue.
+local function reap()
+  for _, set in ipairs({X, S}) do
+    for _, id in ipairs(call('ZRANGE', set, '0', '-1')) do
+      if not ticket(id, 0) then
+        call('ZREM', set, id)
+        call('HDEL', T, id)
+        reaped = true
+      end
+    end
+  end
+end
+
 -- peek returns the live ticket at a rank of X or S, if its number is below;
 -- it removes dead ones there.
 local function peek(set, at, below)

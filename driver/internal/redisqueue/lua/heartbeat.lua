@@ -18,6 +18,10 @@ end
 -- short, Redis refuses only a first write, and of those that remove none.
 call('ZREM', P, '')
 local set = call('ZSCORE', P, chan) and X
+if set and lapsed(chan) then
+  reap()
+  set = nil
+end
 for i = 2, #ARGV do
   if waits(ARGV[i]) then
     set = string.sub(ARGV[i], 1, 1) == 'x' and X or S

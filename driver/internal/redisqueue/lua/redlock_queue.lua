@@ -21,23 +21,6 @@ local MARK = 'redlock *'
 local HEAD = '^%S+ %d+ (%S+) (%d+) '
 --#include common.lua
 
--- lapsed reports whether a process shows life too late. Others may have seen that
--- its tickets were gone, so that they must not come back: reap first.
-local function lapsed(chan) return tonumber(call('ZSCORE', P, chan) or 0) <= now end
-
--- reap removes the tickets of dead processes, wherever they are in the queue.
-local function reap()
-  for _, set in ipairs({X, S}) do
-    for _, id in ipairs(call('ZRANGE', set, '0', '-1')) do
-      if not ticket(id, 0) then
-        call('ZREM', set, id)
-        call('HDEL', T, id)
-        reaped = true
-      end
-    end
-  end
-end
-
 local function ours(v) return string.match(v, '^redlock %S+ %d+ %S+ %d+ %S+ ') end
 
 local function holds(v, id) return v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' end
