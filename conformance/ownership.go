@@ -161,6 +161,7 @@ func provesAcquireAskedAgain(e *env) {
 	e.awaitQueue(name, 1)
 
 	first := e.queueAt(d2, r2, 2)
+	first.awaitJoined(patient) // no request is under way when it is released
 	first.cancel(nil)
 	_ = first.ended(slacks(2), "it was cancelled")
 	second := e.acquireAt(d2, r2)
