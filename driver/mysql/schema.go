@@ -133,25 +133,39 @@ func (s *store) create(ctx context.Context, missing error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return s.with(ctx, func(ctx context.Context, conn *sql.Conn) error { // one connection, whose autocommit is checked first
-		if _, err := conn.ExecContext(ctx, s.w.render("autocommit", values{})); err != nil {
-			if code(err) == errRange {
-				err = autocommitError(err)
-			}
+	if err := s.with(ctx, s.createProcedures); err != nil { // first: who finds the tables relies on them
+		return err
+	}
+	return s.with(ctx, s.createTables)
+}
+
+func (s *store) createTables(ctx context.Context, conn *sql.Conn) error {
+	if err := s.checkAutocommit(ctx, conn); err != nil {
+		return err
+	}
+	for _, statement := range s.w.tableStatements() {
+		if err := createPart(ctx, conn, statement); err != nil {
 			return err
 		}
-		for _, statement := range s.w.tableStatements() {
-			if err := createPart(ctx, conn, statement); err != nil {
-				return err
-			}
-		}
-		return s.createProcedures(ctx, conn)
-	})
+	}
+	return nil
+}
+
+// checkAutocommit returns an error if autocommit is off in a session.
+func (s *store) checkAutocommit(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, s.w.render("autocommit", values{}))
+	if code(err) == errRange {
+		err = autocommitError(err)
+	}
+	return err
 }
 
 // createProcedures creates the procedures where they are missing. They are parsed, and executed, in the SQL mode of the
 // session that creates them.
 func (s *store) createProcedures(ctx context.Context, conn *sql.Conn) error {
+	if err := s.checkAutocommit(ctx, conn); err != nil {
+		return err
+	}
 	defer discard(conn)
 	if _, err := conn.ExecContext(ctx, "SET SESSION sql_mode = ''"); err != nil {
 		return err
