@@ -8,6 +8,11 @@ func init() {
 			old: " && (shortens || to.length > t.session.length)", new: "",
 		},
 		mutant{
+			name: "kvqueue: the end of the old session loses a ticket that was moved", file: "driver/internal/kvqueue/session.go",
+			old: "case t.session == s && t.moving != nil:", new: "case false:",
+			unseen: "the core trusts a lease no longer than its old session until the move is answered",
+		},
+		mutant{
 			name: "kvqueue: a move that another renewal was faster with is a loss", file: "driver/internal/kvqueue/lease.go",
 			old: "case errors.Is(err, driver.ErrLost): // the ticket is elsewhere by now\n\t\treturn nil", new: "case errors.Is(err, driver.ErrLost):\n\t\treturn err",
 		},

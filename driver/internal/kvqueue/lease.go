@@ -237,7 +237,7 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted, shor
 	case t.state == gone:
 		return errDeleted
 	case err == nil:
-		if t.moving == to { // else another renewal was faster
+		if t.moving == to { // else another renewal was faster, or the old session has ended meanwhile
 			e.moved(t, begun)
 		}
 		return nil

@@ -195,7 +195,9 @@ func (e *Engine) sessionOver(s *session) {
 		case t.moving == s:
 			t.moving, t.moves = nil, 0
 			e.detach(s)
-		case t.session == s && t.state != putting: // a put is ended by its own answer; if it was moved, the core removes it
+		case t.session == s && t.moving != nil: // it was moved, or is gone: the next renewal finds out
+			e.moved(t, 0)
+		case t.session == s && t.state != putting: // a put is ended by its own answer
 			e.lose(t, errSessionLost)
 		}
 	}

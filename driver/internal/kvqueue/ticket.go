@@ -34,7 +34,7 @@ type ticket struct {
 	released bool   // during its put
 	waited   bool   // before its grant
 	unseen   bool   // it was granted, and whether its entry is still there is to be confirmed
-	seen     uint64 // its entry was there, was put, or was moved, after this (Engine.tick)
+	seen     uint64 // its entry was there, or was put, after this (Engine.tick); zero if it may have been moved since
 	session  *session
 	moving   *session  // to which it is being moved, or may have been moved
 	since    time.Time // of the grant, or of queueing
