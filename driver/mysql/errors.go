@@ -30,6 +30,7 @@ const (
 	errDeniedSchema = 1044
 	errDeniedFor    = 1227
 	errInterrupted  = 1317
+	errTimeout      = 1969 // max_statement_time of MariaDB
 
 	errProcedureExists = 1304
 	errNoProcedure     = 1305

@@ -2,8 +2,10 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -61,13 +63,19 @@ func TestRequestThatWaitsInTheDatabase(t *testing.T) {
 		defer group.Wait()
 		k := take(t, l, "b")
 		granted := behind(t, &group, d, driver.Request{Name: "b", ID: "waiter"})
-		for sleeping := 0; sleeping == 0; time.Sleep(50 * time.Millisecond) {
-			must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+prefix+"_processes WHERE connection > 0").Scan(&sleeping))
-		}
+		awaitSleep(t, db, prefix)
 		lateRequests(t, srv, d, prefix)
 		must(t, k.Release(t.Context()))
 		granted()
 	})
+}
+
+// awaitSleep waits until a process sleeps: then it calls procedures.
+func awaitSleep(t *testing.T, db *sql.DB, prefix string) {
+	t.Helper()
+	for sleeping := 0; sleeping == 0; time.Sleep(50 * time.Millisecond) {
+		must(t, db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+prefix+"_processes WHERE connection > 0").Scan(&sleeping))
+	}
 }
 
 func lateRequests(t *testing.T, srv *testbed.Server, d *mysql.Driver, prefix string) {
@@ -93,6 +101,28 @@ func lateRequests(t *testing.T, srv *testbed.Server, d *mysql.Driver, prefix str
 			return
 		}
 	}
+}
+
+// A procedure that max_statement_time has ended may have committed before that: the ticket may be there.
+func TestProcedureThatTimesOut(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedMariaDB(t)
+	_, d, prefix := fresh(t, connect(t, srv, "?max_statement_time=3")) // longer than a process sleeps
+	l, _ := join(t, connect(t, srv, ""), prefix)
+	var group sync.WaitGroup
+	defer group.Wait()
+	k := take(t, l, "b")
+	granted := behind(t, &group, d, driver.Request{Name: "b", ID: "waiter"})
+	awaitSleep(t, connect(t, srv, ""), prefix)
+	unlock := lockOther(t, srv, "SELECT 1 FROM %s_slots WHERE %s = %d", prefix, mysql.SlotColumn, mysql.SlotOf("a"))
+	_, err := d.Acquire(t.Context(), request("timeout", true))
+	unlock()
+	if err == nil || errors.Is(err, driver.ErrNoTicket) || !strings.Contains(err.Error(), "max_statement_time") {
+		t.Errorf("acquire: %v", err)
+	}
+	must(t, ignoreLost(removeTicket(t.Context(), d, request("timeout", true).Hold(0))))
+	must(t, k.Release(t.Context()))
+	granted()
 }
 
 // A try whose connection broke, and which was refused when it was sent again, does not say that it was refused: what

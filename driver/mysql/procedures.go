@@ -45,7 +45,7 @@ func (s *store) call(ctx context.Context, statement string, v values) (d done, e
 			rows, err := c.QueryContext(ctx, text)
 			all, err := scanAll(rows, err, scanDone)
 			switch {
-			case code(err) == errInterrupted: // somebody has, before the commit or after it
+			case isOneOf(err, errInterrupted, errTimeout): // before the commit or after it
 				discard(c)
 				return fmt.Errorf("%w: %w", mysql.ErrInvalidConn, errors.New(err.Error()))
 			case err == nil && len(all) == 1:

@@ -126,8 +126,8 @@ func (s *signs) note(key string, value []byte, zero time.Time) {
 				continue
 			}
 			s.told[record] = what
-			if beat := s.first[t.Observed.Heartbeat]; beat.After(first) {
-				first = beat
+			if heard := s.first[t.Observed.Heartbeat]; heard.After(first) {
+				first = heard
 			}
 			if early := first.Sub(zero.Add(t.Observed.At)); known && early > 0 {
 				s.w.fail("%s %d is said to have been as it is %v before it was: others may take it for dead too early", q.Name, t.Token, early)
