@@ -242,21 +242,26 @@ func TestLateSendingUnsubscribed(t *testing.T) {
 	}
 }
 
-// TestLateSendingsAddUp: a ticket was asked for twice, and a sending of each request arrives after the release.
-func TestLateSendingsAddUp(t *testing.T) {
-	t.Parallel()
-	srv := testbed.SharedRedis(t)
-	n := &delays{}
-	d := n.open(t, &goredis.Options{Addr: srv.Addr()})
+// behind returns a driver whose requests can be late, another one, what that holds, and a request of the first that waits for it.
+func (n *delays) behind(t *testing.T, srv *testbed.Server) (d, other *redis.Driver, holder, r driver.Request) {
+	t.Helper()
+	d = n.open(t, &goredis.Options{Addr: srv.Addr()})
 	if err := d.Ping(t.Context()); err != nil { // now it listens
 		t.Fatal(err)
 	}
-	other := openAt(t, srv.URL())
-	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	other = openAt(t, srv.URL())
+	holder = driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
 	if _, err := other.Acquire(t.Context(), holder); err != nil {
 		t.Fatal(err)
 	}
-	r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+	return d, other, holder, driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+}
+
+// TestLateSendingsAddUp: a ticket was asked for twice, and a sending of each request arrives after the release.
+func TestLateSendingsAddUp(t *testing.T) {
+	t.Parallel()
+	n := &delays{}
+	d, other, holder, r := n.behind(t, testbed.SharedRedis(t))
 	for range 2 {
 		ctx, cancel := context.WithCancel(t.Context())
 		r.Joined = cancel
@@ -291,18 +296,8 @@ func TestLateSendingsAddUp(t *testing.T) {
 // TestLateSendingAfterALoss: a wait whose ticket was broken says that there is no ticket, and a sending of its request arrives after that.
 func TestLateSendingAfterALoss(t *testing.T) {
 	t.Parallel()
-	srv := testbed.Redis(t)
 	n := &delays{}
-	d := n.open(t, &goredis.Options{Addr: srv.Addr()})
-	if err := d.Ping(t.Context()); err != nil { // now it listens
-		t.Fatal(err)
-	}
-	other := openAt(t, srv.URL())
-	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
-	if _, err := other.Acquire(t.Context(), holder); err != nil {
-		t.Fatal(err)
-	}
-	r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+	d, other, _, r := n.behind(t, testbed.Redis(t))
 	r.Joined = func() {
 		q, err := other.Inspect(t.Context(), r.Name)
 		if err != nil || len(q) != 2 {

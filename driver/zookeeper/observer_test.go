@@ -15,12 +15,7 @@ func TestSlowObserverOfAnother(t *testing.T) {
 	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
 	holder, first, second := open(t, url), open(t, url), open(t, url)
-	var held []driver.Hold
-	for _, id := range []string{"held-1", "held-2"} {
-		r, _ := permit(id, 2)
-		g := must[driver.Grant](t)(holder.Acquire(ctx, r))
-		held = append(held, r.Hold(g.Token))
-	}
+	held := holdPermits(ctx, t, holder)
 	acquire := func(d driver.Driver, r driver.Request) <-chan error {
 		ended := make(chan error, 1)
 		go func() {

@@ -18,6 +18,17 @@ func permit(id string, limit int) (r driver.Request, joined chan struct{}) {
 	return r, joined
 }
 
+// holdPermits takes both of two permits.
+func holdPermits(ctx context.Context, t *testing.T, d driver.Driver) (held []driver.Hold) {
+	t.Helper()
+	for _, id := range []string{"held-1", "held-2"} {
+		r, _ := permit(id, 2)
+		g := must[driver.Grant](t)(d.Acquire(ctx, r))
+		held = append(held, r.Hold(g.Token))
+	}
+	return held
+}
+
 // TestAskedAgainPassesOn: two wait for permits, the second for the grant of the first.
 // The first request is repeated and granted at its first reading: the second is woken.
 func TestAskedAgainPassesOn(t *testing.T) {
@@ -25,12 +36,7 @@ func TestAskedAgainPassesOn(t *testing.T) {
 	url := storeURL(t)
 	ctx := ctxFor(t, 30*time.Second)
 	holder, first, second := open(t, url), open(t, url), open(t, url)
-	var held []driver.Hold
-	for _, id := range []string{"held-1", "held-2"} {
-		r, _ := permit(id, 2)
-		g := must[driver.Grant](t)(holder.Acquire(ctx, r))
-		held = append(held, r.Hold(g.Token))
-	}
+	held := holdPermits(ctx, t, holder)
 	r1, joined1 := permit("first", 2)
 	short, cancel := context.WithCancel(ctx)
 	given := make(chan error, 1)

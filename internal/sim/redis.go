@@ -233,11 +233,16 @@ func (n *node) remembered(name string) bool {
 	return false
 }
 
+// revived reports whether a ticket has come back with old data.
+func (n *node) revived(t redisTicket) bool {
+	n.excuse.mu.Lock()
+	defer n.excuse.mu.Unlock()
+	return n.excuse.revived[t]
+}
+
 func (n *node) has(name string, token uint64) bool {
 	t := redisTicket{name, token}
-	n.excuse.mu.Lock()
-	revived := n.excuse.revived[t]
-	n.excuse.mu.Unlock()
+	revived := n.revived(t)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	held := n.held()

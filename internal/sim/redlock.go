@@ -12,9 +12,7 @@ import (
 // keepsOne reports whether this node of Redlock alone has a ticket that has not come back with old data.
 func (n *node) keepsOne(name string, token uint64) bool {
 	t := redisTicket{name, token}
-	n.excuse.mu.Lock()
-	revived := n.excuse.revived[t]
-	n.excuse.mu.Unlock()
+	revived := n.revived(t)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, ok := n.held()[t]
