@@ -45,7 +45,7 @@
 // the first of them. A release wakes the next waiter and nobody else; it reads the queue
 // and is granted. (A semaphore of more than one permit watches its whole queue, because
 // any ticket that leaves may free a permit.) Between tickets of the same Driver no query
-// is needed: the waiter only makes sure that its own ticket is still there. A process
+// is needed: the answer to the release shows that the next ticket is still there. A process
 // that waits for more than 48 names watches the rest through one query of all
 // tickets, so 10,000 waiters need some 50 connections; agents allow 200 for each
 // client address unless limits.http_max_conns_per_client says otherwise. That query
@@ -124,7 +124,7 @@
 //	TryAcquire that is granted        2, or 3 if its guards have to be made, and 1 to release
 //	TryAcquire that is refused        1, a read
 //	contended, from another process   4 a grant, whatever the number of waiters
-//	contended, from the same process  3
+//	contended, from the same process  2
 //	renewal                           1 for each session, and 1 for every 64 tickets: up to 8
 //	                                  while the session is watched, and nothing was lost
 //

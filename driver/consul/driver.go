@@ -116,7 +116,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 	s.shared.store, s.writes.store = s, s
 	s.protocol = protocol.New(o.version, "the key "+s.keys.protocol(), "delete that key (consul kv delete)")
 	s.engine = kvqueue.New(kvqueue.Options{
-		Store: s, Confirm: true, LocalWait: time.Second, Recheck: o.queryBound() + time.Second, LongQueue: 1,
+		Store: s, LocalWait: time.Second, Recheck: o.queryBound() + time.Second, LongQueue: 1,
 		MissingMost: mostOps, LookFor: lookFor,
 	})
 	return &Driver{Engine: s.engine, store: s, name: "consul"}, nil

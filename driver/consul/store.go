@@ -202,22 +202,30 @@ func (s *store) placed(p *kvqueue.Put, pairs api.KVPairs) (kvqueue.Placed, error
 // Delete implements kvqueue.Store. It is conditional on the index of the key's last
 // change, since another ticket may have the key when the request arrives. A key that
 // somebody has unlocked by hand is deleted, but the ticket was lost before.
-func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
+func (s *store) Delete(ctx context.Context, t, next *kvqueue.Ticket) (nextThere bool, err error) {
 	version, unlocked := t.Version, false
 	for {
-		_, err := s.writes.commit(ctx, t.Name, indexOp(t.Key, version), keyOp(api.KVDelete, t.Key))
+		ops := []op{indexOp(t.Key, version), keyOp(api.KVDelete, t.Key)}
+		if next != nil {
+			ops = append(ops, keyOp(api.KVGetTree, next.Key)) // unlike a get, it may find nothing
+		}
+		pairs, err := s.writes.commit(ctx, t.Name, ops...)
 		switch {
 		case err == nil && unlocked:
-			return driver.ErrLost
+			return false, driver.ErrLost
+		case err == nil:
+			return next != nil && slices.ContainsFunc(pairs, func(p *api.KVPair) bool {
+				return p.Key == next.Key && p.CreateIndex == next.Number && p.Session != ""
+			}), nil
 		case !errors.As(err, new(*rollback)):
-			return outcome(err)
+			return false, outcome(err)
 		}
 		p, _, err := s.get(s.exact(ctx), t.Key)
 		switch {
 		case err != nil:
-			return outcome(err)
+			return false, outcome(err)
 		case p == nil || p.CreateIndex != t.Number:
-			return driver.ErrLost
+			return false, driver.ErrLost
 		}
 		version, unlocked = p.ModifyIndex, p.Session == "" // it was moved to another session, or changed by hand
 	}

@@ -39,9 +39,9 @@ func (c *requests) client(t *testing.T, addr string) *clientv3.Client {
 	return client
 }
 
-func (c *requests) locker(t *testing.T, addr string) *locker.Client {
+func (c *requests) locker(t *testing.T, addr string, opts ...etcd.Option) *locker.Client {
 	t.Helper()
-	d, err := etcd.New(c.client(t, addr))
+	d, err := etcd.New(c.client(t, addr), opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +55,16 @@ func TestRequestsPerCycle(t *testing.T) {
 	srv := testbed.SharedEtcd(t)
 	ctx := t.Context()
 	var c requests
-	l := c.locker(t, srv.Addr())
-	cycle(t, ctx, l, "warm")
+	prefix := randomPrefix()
+	l := c.locker(t, srv.Addr(), withPrefix(prefix))
+	warm, err := l.Acquire(ctx, "warm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitNotices(t, newClient(t, srv.Addr()), prefix, 1) // of its lease: once
+	if err := warm.Release(ctx); err != nil {
+		t.Fatal(err)
+	}
 	c.unary.Store(0)
 	c.streams.Store(0)
 	const cycles = 200

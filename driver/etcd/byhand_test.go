@@ -3,10 +3,14 @@ package etcd_test
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -94,4 +98,81 @@ func TestKeyChangedByHand(t *testing.T) {
 			}
 		})
 	}
+}
+
+// heldUp delivers nothing of a stream until it is freed.
+type heldUp struct {
+	grpc.ClientStream
+	held atomic.Bool
+	free chan struct{}
+}
+
+func (s *heldUp) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if s.held.Load() {
+		<-s.free
+	}
+	return err
+}
+
+// A waiter is broken just before its own process releases the lock, and the member that
+// serves the watch is slow to say so. The waiter is not granted beside the one behind it, nor
+// if another holder leaves before that.
+func TestWaiterBrokenBeforeHandOff(t *testing.T) {
+	t.Parallel()
+	for what, shared := range map[string]bool{"a writer": false, "two readers": true} {
+		t.Run(what, func(t *testing.T) { brokenBeforeHandOff(t, shared) })
+	}
+}
+
+func brokenBeforeHandOff(t *testing.T, shared bool) {
+	srv := testbed.SharedEtcd(t)
+	prefix := withPrefix(randomPrefix())
+	var mu sync.Mutex
+	var watches []*heldUp
+	client := dialed(t, []string{srv.Addr()}, streams(func(method string, s grpc.ClientStream) grpc.ClientStream {
+		if !strings.HasSuffix(method, "/Watch") {
+			return s
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		watches = append(watches, &heldUp{ClientStream: s, free: make(chan struct{})})
+		return watches[len(watches)-1]
+	}))
+	d, other := newDriver(t, client, prefix), newDriver(t, newClient(t, srv.Addr()), prefix)
+	r := request("x", "id-h", 30*time.Second)
+	r.Shared = shared
+	h := acquire(t, d, r)
+	var reader driver.Hold
+	if shared {
+		r.ID = "id-r"
+		reader = acquire(t, other, r)
+	}
+	ended := waitFails(t, d, request("x", "id-w", 30*time.Second))
+	next := request("x", "id-n", 30*time.Second)
+	granted := waitAt(t, other, next)
+	queue, err := other.Inspect(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	for _, w := range watches {
+		w.held.Store(true)
+	}
+	mu.Unlock()
+	if shared {
+		release(t, other, reader)
+	}
+	if err := other.Break(t.Context(), "x", queue[len(queue)-2].Token); err != nil {
+		t.Fatal(err)
+	}
+	release(t, d, h)
+	g := <-granted
+	if err := <-ended; !errors.Is(err, driver.ErrLost) {
+		t.Errorf("the waiter that was broken got %v, want ErrLost", err)
+	}
+	for _, w := range watches {
+		close(w.free)
+	}
+	release(t, other, next.Hold(g.Token))
 }

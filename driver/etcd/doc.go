@@ -54,8 +54,8 @@
 //     kept alive, every TTL/6, by acquisitions.
 //   - 1 more for a lock that is not renewed (WithoutRenewal), since its lease begins
 //     with a keep-alive; and for a lock with a minimum hold, after its grant.
-//   - 1, and a watch, for each lease on which a ticket stays for longer than 200 ms: the
-//     key that Break deletes. No driver gets messages of releases that do not concern it.
+//   - 1, and a watch, for each lease that is in use when it is 200 ms old, or later: the key
+//     that Break deletes. No driver gets messages of releases that do not concern it.
 //   - 1 to remove a ticket whose put was not answered. It leaves a tombstone, a key
 //     that prevents the put from being executed later; the tombstone ends with the
 //     lease.
@@ -72,9 +72,8 @@
 // # What loses a lock
 //
 //   - Its lease ends: nobody has renewed it for the TTL.
-//   - Break deletes its key. The driver of a lock that is held for longer than 200 ms
-//     watches a key of the lease, which Break deletes too, so the holder is notified at
-//     once.
+//   - Break deletes its key. The driver watches a key of each lease that is in use for longer
+//     than 200 ms, which Break deletes too, so the holder is notified at once.
 //   - Its key is deleted by hand: the holder learns of it at the next renewal, a third of
 //     the TTL later at most. Use Break (locker break) instead. A renewal looks for a hundred
 //     locks of one TTL, those that were not looked for the longest; if a process holds more,

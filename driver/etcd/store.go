@@ -206,12 +206,27 @@ func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
 }
 
 // Delete implements kvqueue.Store.
-func (s *store) Delete(ctx context.Context, t *kvqueue.Ticket) error {
-	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(createdAt(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key)).Commit()
-	if err == nil && !resp.Succeeded {
-		return driver.ErrLost
+func (s *store) Delete(ctx context.Context, t, next *kvqueue.Ticket) (bool, error) {
+	ops := []clientv3.Op{clientv3.OpDelete(t.Key)}
+	if next != nil {
+		ops = append(ops, clientv3.OpGet(next.Key, clientv3.WithKeysOnly()))
 	}
-	return err
+	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(createdAt(t.Key, t.Number)).Then(ops...).Commit()
+	switch {
+	case err != nil:
+		return false, err
+	case !resp.Succeeded:
+		return false, driver.ErrLost
+	case next == nil:
+		return false, nil
+	}
+	return isThere(next.Entry, resp.Responses[1]), nil
+}
+
+// isThere reports whether an entry is there, by what was read of its key.
+func isThere(e kvqueue.Entry, read *etcdserverpb.ResponseOp) bool {
+	kvs := read.GetResponseRange().Kvs
+	return len(kvs) == 1 && uint64(kvs[0].CreateRevision) == e.Number
 }
 
 // Withdraw implements kvqueue.Store. The tombstone is on the ticket's lease, without
@@ -276,8 +291,7 @@ func (s *store) Missing(ctx context.Context, _ string, ts []kvqueue.Ticket) (mis
 		return nil, err
 	}
 	for i, t := range ts {
-		kvs := resp.Responses[i].GetResponseRange().Kvs
-		if len(kvs) == 0 || uint64(kvs[0].CreateRevision) != t.Number {
+		if !isThere(t.Entry, resp.Responses[i]) {
 			missing = append(missing, i)
 		}
 	}

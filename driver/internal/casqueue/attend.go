@@ -7,7 +7,8 @@ import (
 
 // Poll intervals of a process that waits.
 const (
-	leastPoll     = time.Millisecond
+	leastPoll     = 250 * time.Microsecond
+	shortPause    = 2 * time.Millisecond   // Go's timers may be late by half of it
 	mostPoll      = 50 * time.Millisecond  // while one of its tickets is the next of its queue
 	othersPoll    = 100 * time.Millisecond // otherwise: it is notified when one becomes the next, or is granted
 	pollPart      = 8                      // the interval is this part of that ticket's time as the next
@@ -71,7 +72,11 @@ func (e *Engine) attend() {
 		if a.anyWaits {
 			a.step()
 			a.scan()
-			timer.Reset(max(time.Until(a.due()), 1))
+			pause := max(time.Until(a.due()), 1)
+			if e.opts.Pause != nil && pause < shortPause && e.opts.Pause(pause) {
+				pause = 1
+			}
+			timer.Reset(pause)
 		}
 	}
 }

@@ -73,7 +73,7 @@
 // Each process has a document for notifications. A process that changes a queue writes to the notification documents
 // of the processes whose tickets have been granted, have become the next, or were removed. A process that waits has
 // one poller, however many of its tickets wait. It reads its notifications every 100 ms; while one of its tickets is
-// the next, it reads them more often, at first every millisecond, and every 50 ms in the end. If it waits in one queue
+// the next, it reads them more often, at first every 0.25 ms, and every 50 ms in the end. If it waits in one queue
 // only, and that is small, it then reads the queue itself, and so needs no notification of its grant. From the rate at which
 // the queue moves, it estimates when its ticket becomes the next, and reads the queue itself when a third of that time
 // has passed. The estimate follows a faster rate at once and a slower one by degrees: a process that reads too late

@@ -29,6 +29,10 @@ type Options struct {
 	// the second and Latest of the first, if the Store is a Clock.
 	ClockError time.Duration
 
+	// Pause waits for less than two milliseconds, more exactly than Go's timers do, or reports false at once. One
+	// goroutine calls it. If it is nil, the timers have to do.
+	Pause func(d time.Duration) bool
+
 	// LatePuts says that the store may do an unanswered Put even after it has forgotten the document: a server that
 	// stands still may hold the request while others go on. So the engine creates documents without tickets.
 	LatePuts bool

@@ -104,7 +104,7 @@ func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) 
 	e.mu.Lock()
 	if t.state == leaving && !t.deleting && r.Wait {
 		e.wait(t) // its caller had given up, and the queue may not have been watched since
-		t.queue.watcher.reread()
+		t.queue.reread()
 	}
 	s := t.state
 	e.mu.Unlock()
@@ -274,13 +274,13 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	return g, nil
 }
 
-// confirm looks for the entry of a ticket that was granted unseen, or that may have been
-// broken before its put was answered. It tries until ctx ends, as ensure does.
+// confirm looks for the entry of a ticket that may have been broken before its put was
+// answered. It tries until ctx ends, as ensure does.
 func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	e.mu.Lock()
-	s, unseen := t.session, t.unseen || t.unsure()
+	s, unsure := t.session, t.unsure()
 	e.mu.Unlock()
-	if !unseen {
+	if !unsure {
 		return nil // the usual case
 	}
 	ctx, done := e.bind(ctx)
@@ -288,20 +288,22 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	if ctx.Err() != nil {
 		return e.stopped(ctx)
 	}
-	for pause := newBackoff(); ; {
+	for first, pause := true, newBackoff(); ; first = false {
 		try, end := context.WithTimeout(ctx, tryBound)
 		missing, err := e.missing(try, s, []*ticket{t})
 		end()
 		if err == nil {
 			e.mu.Lock()
 			defer e.unlock()
-			t.unseen = false
 			if len(missing) > 0 {
 				e.forget(t) // nobody has the grant yet, so this is no loss to report
 				t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-				t.queue.grantReady()
+				t.queue.handOver(nil, false)
 			}
 			return nil
+		}
+		if first && ctx.Err() != nil {
+			return e.failed(ctx, nil)
 		}
 		if !e.pause(ctx, pause.Next()) {
 			return e.failed(ctx, err)

@@ -55,7 +55,7 @@ func TestRemovedBeforeGrant(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.store.unwatched, b.e.opts.Confirm, b.e.opts.LocalWait = true, true, time.Hour
+				b.store.unwatched, b.e.opts.LocalWait = true, time.Hour
 				holder := b.another()
 				if one.within {
 					holder = b.e
@@ -88,15 +88,26 @@ func TestRemovedBeforeGrant(t *testing.T) {
 	}
 }
 
+// reportLosses makes it unknown of all tickets whether they are there, as a report of the watch
+// does until the tickets were looked for.
+func (b *bed) reportLosses() {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	for s := range b.e.sessions {
+		s.reported = b.e.tick()
+	}
+}
+
 // The store does not answer when a grant is to be confirmed: the waiter is granted when it
 // does, or gets the error when its context ends.
 func TestConfirmIsRepeated(t *testing.T) {
 	for what, gives := range map[string]bool{"granted": true, "given up": false} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.store.unwatched, b.e.opts.Confirm, b.e.opts.LocalWait = true, true, time.Hour
+				b.store.unwatched, b.e.opts.LocalWait = true, time.Hour
 				h := b.get(b.e, request("a", "0"))
 				w := b.wait(b.e, request("a", "w"))
+				b.reportLosses()
 				b.store.with(func(what, _ string, _ bool) error {
 					if what == "missing" {
 						return errFakeLost

@@ -4,6 +4,14 @@
 // requests. Only the engine has state about tickets; only the store knows
 // keys and wire formats.
 //
+// To change how tickets are granted, read "The idea" and "A ticket" below, then view.go (what is
+// known), watcher.go from handle on (who is granted when something has gone), and Put and Look
+// in store.go of the driver (who is granted at once). Three things hold the rest up: the store's
+// order of what it answers (view.merge), that a waiter is granted only after its own entry was
+// seen behind what has gone (handOver), and the form of keys and values (wire.go of the driver:
+// another form needs another version of the protocol). Then run the tests of this package, and
+// the simulation: go test ./internal/sim -run Seeds -args -world etcd,consul -for 60s.
+//
 // # The idea
 //
 // Each lock name has a queue of entries in the store, and an entry's number comes
@@ -17,16 +25,16 @@
 // number, and an entry that has gone never comes back. So once a view is complete up
 // to the ticket's own number, it shows all entries ahead of the ticket, and perhaps
 // some that have gone meanwhile. An old view delays a grant; it never makes a false
-// one. Answers may also be merged in whatever order they arrive: if an answer shows
-// an entry that the view lacks, and the view is complete up to that entry's number,
-// then the entry has gone.
+// one. Of two answers the one that is complete up to the larger number is newer, in
+// whatever order they arrive. If it shows an entry that the view lacks, and the view is
+// complete up to that entry's number, then the entry has gone.
 //
 // A ticket's own entry goes only if somebody removes it (Break, or by hand), and then the
 // ticket must not be granted on an old view. So the queue is read when the one entry that
 // was watched has gone; a watch of a whole queue shows the end of both, in order. When this
-// driver has released the ticket ahead, a store whose watches show nothing else looks for
-// the waiter's entry (Options.Confirm). And an entry is never taken for a new ticket's:
-// a put creates its entry, or fails (ErrOccupied).
+// driver releases the ticket ahead, the answer shows whether the entry of the next one is
+// there (Store.Delete). And an entry is never taken for a new ticket's: a put creates its
+// entry, or fails (ErrOccupied).
 //
 // # A ticket
 //
@@ -54,7 +62,9 @@
 // # Sessions
 //
 // Tickets whose leases have the same class share a session. There is about one class for
-// each TTL in use. Acquire keeps the session alive if no keep-alive was sent for a sixth
+// each TTL in use. A lease that is extended beyond its session is moved to a longer one, since
+// that has to outlast an outage of the store for as long (D12): by one call at a time, and
+// never to a session that ends earlier. Acquire keeps the session alive if no keep-alive was sent for a sixth
 // of its TTL, so the lease of a free lock counts from less than that before the request.
 // A background task keeps the sessions of waiting tickets alive, every third of the TTL;
 // the core renews the sessions of held ones. A lease that nobody renews, and one with a
@@ -73,13 +83,13 @@
 // # Losses
 //
 // A ticket may go without its driver, if its session ends or somebody breaks it. Each
-// session with a ticket that has stayed for 200 ms is watched for that (Store.Losses), by
-// a key that ends with the session, and that is changed by who breaks a ticket of it. All
-// that the watch reports is that something may be lost: the engine asks which tickets are
+// session that has a ticket when it is 200 ms old, or some time later, is watched for that
+// (Store.Losses), by a key that ends with the session, and that is changed by who breaks a
+// ticket of it. All that the watch reports is that something may be lost: the engine asks which tickets are
 // missing, and has the queues of these read; it asks until the store answers. A ticket that
 // was not seen since the report, because its put or its move was under way, is looked for
 // before its grant, or by the renewal that has moved it. The tickets of a session that is
-// over are lost together.
+// over are lost together; one that may have been moved to it, or from it, is looked for.
 //
 // No watch reports an entry that is removed by hand: a renewal finds out, or the next
 // reading of the queue. While its session is watched, a renewal looks for a part of very

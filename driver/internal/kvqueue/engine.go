@@ -37,10 +37,9 @@ type Engine struct {
 	classes  map[kind]*class
 	timer    *time.Timer // of the background task of sessions
 	keepAt   time.Time   // … and when that is
-	losses   losses
-	ticks    uint64   // tick
-	storeErr error    // the last answer of a background request, if it was an error
-	notices  []notice // losses to report when mu is unlocked
+	ticks    uint64      // tick
+	storeErr error       // the last answer of a background request, if it was an error
+	notices  []notice    // losses to report when mu is unlocked
 }
 
 var (
@@ -84,7 +83,6 @@ func New(o Options) *Engine {
 		sessions: make(map[*session]struct{}),
 		classes:  make(map[kind]*class),
 	}
-	e.losses.running = make(map[*session]context.CancelFunc)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
 }
@@ -104,9 +102,6 @@ func (e *Engine) Close() error {
 	e.closed = true
 	if e.timer != nil {
 		e.timer.Stop()
-	}
-	if e.losses.timer != nil {
-		e.losses.timer.Stop()
 	}
 	e.mu.Unlock()
 	e.cancel()

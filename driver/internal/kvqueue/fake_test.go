@@ -212,10 +212,12 @@ func (s *fake) remove(name string, is func(Ticket) bool) error {
 	return nil
 }
 
-func (s *fake) Delete(ctx context.Context, t *Ticket) error {
-	return s.request(ctx, "delete", t.Name, func() error {
+func (s *fake) Delete(ctx context.Context, t, next *Ticket) (there bool, err error) {
+	err = s.request(ctx, "delete", t.Name, func() error {
+		there = next != nil && slices.ContainsFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == next.Entry })
 		return s.remove(t.Name, func(o Ticket) bool { return o.Entry == t.Entry })
 	})
+	return there, err
 }
 
 func (s *fake) Withdraw(ctx context.Context, t *Ticket) error {

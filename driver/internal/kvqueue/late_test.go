@@ -3,6 +3,7 @@ package kvqueue
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,14 +17,13 @@ func TestContextEndsBeforeALateGrant(t *testing.T) {
 			for range 10 { // the end of the context and the grant are both noticed, in either order
 				inBubble(t, func(b *bed) {
 					b.store.unwatched, b.e.opts.LocalWait = true, time.Hour
-					b.e.opts.Confirm = what == "missing"
 					h := b.get(b.e, request("a", "0"))
 					ctx, cancel := context.WithTimeoutCause(b.Context(), time.Second, errors.New("the wait limit"))
 					defer cancel()
 					r := request("a", "w")
 					r.Renewed = what == "missing" // else its lease begins with a keep-alive
 					r.Joined = func() { time.Sleep(2 * time.Second) }
-					time.AfterFunc(time.Second/2, func() { b.drop(b.e, h) })
+					time.AfterFunc(time.Second/2, func() { b.reportLosses(); b.drop(b.e, h) })
 					sent := 0
 					time.AfterFunc(3*time.Second/2, func() { sent = b.store.count(what) })
 					_, err := b.e.Acquire(ctx, r)
@@ -37,6 +37,43 @@ func TestContextEndsBeforeALateGrant(t *testing.T) {
 					b.drop(b.e, r.Hold(0))
 				})
 			}
+		})
+	}
+}
+
+// A context that ends while a grant is confirmed is no silence of the store, which has just granted it: the error has the cause alone.
+func TestContextEndsDuringAGrant(t *testing.T) {
+	for _, what := range []string{"keep", "missing"} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.store.unwatched, b.e.opts.LocalWait = true, time.Hour
+				h := b.get(b.e, request("a", "0"))
+				cause := errors.New("the wait limit")
+				ctx, cancel := context.WithTimeoutCause(b.Context(), time.Second, cause)
+				defer cancel()
+				r := request("a", "w")
+				r.Renewed = what == "missing" // else its lease begins with a keep-alive
+				var late atomic.Bool
+				time.AfterFunc(time.Second-time.Millisecond, func() {
+					late.Store(true)
+					if what == "missing" {
+						b.reportLosses()
+					}
+					b.drop(b.e, h)
+				})
+				b.store.fault = func(asked, _ string, done bool) error {
+					if asked != what || done || !late.Load() {
+						return nil
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				_, err := b.e.Acquire(ctx, r)
+				if err == nil || err.Error() != cause.Error() {
+					t.Errorf("%v, want the cause of the context alone", err)
+				}
+				b.drop(b.e, r.Hold(0))
+			})
 		})
 	}
 }

@@ -11,8 +11,12 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// errNotOurs is the error of renewOther for a ticket that is in the store.
-var errNotOurs = fmt.Errorf("%w: renewal of a ticket that is being released, or belongs to another process", driver.ErrUnsupported)
+var (
+	// errNotOurs is the error of renewOther for a ticket that is in the store.
+	errNotOurs = fmt.Errorf("%w: renewal of a ticket that is being released, or belongs to another process", driver.ErrUnsupported)
+	// errNoAnswer ends a turn.
+	errNoAnswer = driver.Unavailable(errors.New("the store has not moved the ticket in time"))
+)
 
 // Renew implements driver.Driver.
 func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
@@ -141,20 +145,142 @@ func (e *Engine) extend(r renewal, begun time.Time) {
 // a move is not answered the ticket may be in either session, and each renewal asks
 // again for the same move.
 func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error {
-	for moved := false; ; moved = true {
-		to, counted, err := e.longer(ctx, r, begun)
+	e.mu.Lock()
+	lasts := r.turn == nil && r.moving == nil && r.ttl <= r.session.ttl && !r.session.sent.Before(begun)
+	e.mu.Unlock()
+	if lasts {
+		return nil // the usual case
+	}
+	ctx, end, err := e.takeTurn(ctx, r.ticket)
+	if err != nil {
+		return e.failed(ctx, err)
+	}
+	defer end()
+	if err := e.finishMove(ctx, r.ticket); err != nil {
+		if errors.Is(err, driver.ErrLost) {
+			return err
+		}
+		return e.withoutMove(ctx, r, begun, err)
+	}
+	if err := e.toLonger(ctx, r, begun); err != nil {
+		return err
+	}
+	return e.stillThere(ctx, r.ticket)
+}
+
+// takeTurn waits until no other call moves the ticket. It returns the context of a turn, which
+// ends in time for the next one if a request hangs.
+func (e *Engine) takeTurn(ctx context.Context, t *ticket) (turn context.Context, end func(), err error) {
+	mine := make(chan struct{})
+	for {
+		e.mu.Lock()
+		other, bound := t.turn, max(t.session.ttl/freshPart, tryBound)
+		if other == nil {
+			t.turn = mine
+		}
+		e.mu.Unlock()
+		if other == nil {
+			turn, cancel := context.WithTimeoutCause(ctx, bound, errNoAnswer)
+			return turn, func() {
+				cancel()
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				t.turn = nil
+				close(mine)
+			}, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return ctx, nil, ctx.Err()
+		}
+	}
+}
+
+// finishMove repeats a move that was not answered, if there is one. With the ticket's turn.
+func (e *Engine) finishMove(ctx context.Context, t *ticket) error {
+	e.mu.Lock()
+	to := t.moving
+	e.mu.Unlock()
+	if to == nil {
+		return nil
+	}
+	err := e.keepAlive(ctx, to)
+	switch {
+	case errors.Is(err, ErrSessionOver):
+		return nil // the ticket is not there, or is lost
+	case err != nil:
+		return e.failed(ctx, err)
+	}
+	return e.move(ctx, t, to)
+}
+
+// toLonger keeps the session of a ticket alive unless that was done since begun, and moves the
+// ticket if the session is too short. Another renewal of the ticket may have an answer already,
+// for a lease that began later: so the new session does not end before the old one. With the
+// ticket's turn.
+func (e *Engine) toLonger(ctx context.Context, r renewal, begun time.Time) error {
+	e.mu.Lock()
+	s := r.session
+	short, stale := r.ttl > s.ttl, s.sent.Before(begun)
+	since := s.sent
+	e.mu.Unlock()
+	if stale { // another renewal has moved the ticket there
+		since = begun
+		if err := e.keepAlive(ctx, s); errors.Is(err, ErrSessionOver) {
+			return errSessionLost
+		} else if err != nil {
+			return e.failed(ctx, err)
+		}
+	}
+	if !short {
+		return nil
+	}
+	length, err := e.store.Class(ctx, &driver.Request{TTL: r.ttl, Renewed: true})
+	if err == nil && length <= s.length {
+		return nil
+	}
+	var to *session
+	if err == nil {
+		to, err = e.attach(ctx, kind{length, s.minHold}, since)
+	}
+	if err != nil {
+		return e.failed(ctx, err)
+	}
+	return e.move(ctx, r.ticket, to)
+}
+
+// withoutMove returns the answer to a renewal that has repeated a move in vain, perhaps since
+// the store takes no writes: if the ticket is there, on either session, both live as long as
+// its own, and that may be enough. With the ticket's turn.
+func (e *Engine) withoutMove(ctx context.Context, r renewal, begun time.Time, err error) error {
+	e.mu.Lock()
+	s, to, asked := r.session, r.moving, []Ticket{r.Ticket}
+	enough := to != nil && r.ttl <= min(s.ttl, to.ttl) && !s.sent.Before(begun) && !to.sent.Before(begun)
+	e.mu.Unlock()
+	if !enough {
+		return err
+	}
+	for _, s := range []*session{s, to} { // in the order of the move, which may be done meanwhile
+		missing, err := e.store.Missing(ctx, s.id, asked)
 		switch {
 		case err != nil:
 			return e.failed(ctx, err)
-		case to == nil && moved:
-			return e.stillThere(ctx, r.ticket)
-		case to == nil:
+		case len(missing) == 0:
 			return nil
 		}
-		if err := e.move(ctx, r.ticket, to, counted, false); err != nil {
-			return err
-		}
 	}
+	return e.notThere(r.ticket)
+}
+
+// notThere forgets a ticket that a renewal has looked for in vain, and returns the answer.
+func (e *Engine) notThere(t *ticket) error {
+	e.mu.Lock()
+	defer e.unlock()
+	if t.state == held { // the answer says so to the caller
+		e.forget(t)
+	}
+	return errDeleted
 }
 
 // stillThere looks for a ticket that was moved, if it may have been broken before the move was
@@ -173,86 +299,43 @@ func (e *Engine) stillThere(ctx context.Context, t *ticket) error {
 	case len(missing) == 0:
 		return nil
 	}
-	e.mu.Lock()
-	defer e.unlock()
-	if t.state == held { // the answer says so to the caller
-		e.forget(t)
-	}
-	return errDeleted
+	return e.notThere(t)
 }
 
-// longer returns the session to which a ticket must be moved, or nil. That is the target
-// of a move that was not answered. Otherwise, if the ticket's own session is too short, it
-// is another one, which counts the ticket from then on. Both were kept alive since begun.
-func (e *Engine) longer(ctx context.Context, r renewal, begun time.Time) (to *session, counted bool, err error) {
+// move moves a ticket to a session that counts it. With the ticket's turn.
+func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
 	e.mu.Lock()
-	s, to := r.session, r.moving
-	short, stale := r.ttl > s.ttl, s.sent.Before(begun)
-	e.mu.Unlock()
-	switch {
-	case to != nil:
-		return to, false, e.keepAlive(ctx, to)
-	case stale: // another renewal has moved the ticket there
-		if err = e.keepAlive(ctx, s); errors.Is(err, ErrSessionOver) {
-			err = errSessionLost
+	asked, first := t.Ticket, t.moving == nil
+	if t.state != held {
+		if first {
+			e.detach(to)
 		}
-	}
-	if err != nil || !short {
-		return nil, false, err
-	}
-	length, err := e.store.Class(ctx, &driver.Request{TTL: r.ttl, Renewed: true})
-	if err != nil || length <= s.length {
-		return nil, false, err
-	}
-	to, err = e.attach(ctx, kind{length, s.minHold}, begun)
-	return to, err == nil, err
-}
-
-// move moves a ticket to a session. It does nothing if another renewal has done that
-// meanwhile, has begun to move the ticket elsewhere or, unless the move shortens the lease,
-// has moved it to a session that is as long.
-func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted, shortens bool) error {
-	e.mu.Lock()
-	asked := t.Ticket
-	begins := counted && t.moving == nil && t.session != to && (shortens || to.length > t.session.length)
-	if counted && (!begins || t.state != held) {
-		e.detach(to)
-	}
-	switch {
-	case t.state != held:
 		e.mu.Unlock()
 		return driver.ErrLost
-	case !begins && t.moving != to:
-		e.mu.Unlock()
-		return nil
 	}
 	t.moving = to
-	t.moves++
 	begun := e.tick()
 	e.mu.Unlock()
 	err := e.store.Move(ctx, &asked, to.id)
 	e.mu.Lock()
 	defer e.unlock()
+	ended := t.moving != to // one of the two sessions, meanwhile
 	switch {
 	case t.state == gone:
 		return errDeleted
 	case err == nil:
-		if t.moving == to { // else another renewal was faster, or the old session has ended meanwhile
+		if !ended {
 			e.moved(t, begun)
 		}
 		return nil
-	case errors.Is(err, driver.ErrLost) && (t.moving == to || t.session == to):
+	case errors.Is(err, driver.ErrLost):
 		e.forget(t)
 		return errDeleted
-	case errors.Is(err, driver.ErrLost): // the ticket is elsewhere by now
-		return nil
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
-	case isRefused(err) && t.moving == to:
-		if t.moves--; t.moves == 0 {
-			t.moving = nil
-			e.detach(to)
-		}
+	case isRefused(err) && first && !ended:
+		t.moving = nil
+		e.detach(to)
 	}
 	return e.failed(ctx, err)
 }
@@ -261,15 +344,13 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, counted, shor
 // there. With mu held.
 func (e *Engine) moved(t *ticket, seen uint64) {
 	old := t.session
-	t.session, t.moving, t.moves, t.Session = t.moving, nil, 0, t.moving.id
+	t.session, t.moving, t.Session = t.moving, nil, t.moving.id
 	t.seen = seen
 	e.detach(old)
-	e.planLossWatch(t)
 }
 
 // Shorten implements driver.Shortener: it moves the ticket to a session of that length. The
-// engine keeps no session of a holder alive, so the ticket ends with it. If an earlier move
-// was not answered, it is finished first: the ticket may be in either session.
+// engine keeps no session of a holder alive, so the ticket ends with it.
 func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) error {
 	begun := time.Now()
 	ctx, done := e.bind(ctx)
@@ -278,52 +359,37 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	if err != nil {
 		return e.failed(ctx, err)
 	}
-	for {
-		t, to, err := e.shorter(ctx, h, begun, d, length)
-		if t == nil || err != nil {
-			return err
-		}
-		resumed := to != nil
-		if !resumed {
-			if to, err = e.attach(ctx, kind{length, true}, begun); err != nil {
-				return e.failed(ctx, err)
-			}
-		}
-		if err := e.move(ctx, t, to, !resumed, true); err != nil || !resumed {
-			return err
-		}
-	}
-}
-
-// shorter returns a ticket whose lease is longer than begun and length, or nil, and the
-// target of a move that was not answered, or nil. That lives for d after begun.
-func (e *Engine) shorter(ctx context.Context, h driver.Hold, begun time.Time, d, length time.Duration) (*ticket, *session, error) {
 	e.mu.Lock()
 	t := e.find(h)
-	if t == nil || t.state != held {
-		e.mu.Unlock()
-		return nil, nil, driver.ErrLost
-	}
-	s, to := t.session, t.moving
-	long := begun.Add(length).Before(s.sent.Add(s.ttl))
-	soon := to != nil && to.sent.Add(to.ttl).Before(begun.Add(d))
-	if t.stays > 0 { // for the caller, the minimum hold may have begun later
+	if t != nil && t.stays > 0 { // for the caller, the minimum hold may have begun later
 		t.stays = max(t.stays, begun.Add(d).Sub(t.since))
 	}
 	e.mu.Unlock()
-	switch {
-	case to == nil && !long:
-		return nil, nil, nil
-	case soon:
-		err := e.keepAlive(ctx, to)
-		if errors.Is(err, ErrSessionOver) {
-			return e.shorter(ctx, h, begun, d, length) // nothing is moved there
-		}
-		if err != nil {
-			return nil, nil, e.failed(ctx, err)
-		}
+	if t == nil {
+		return driver.ErrLost
 	}
-	return t, to, nil
+	ctx, end, err := e.takeTurn(ctx, t)
+	if err != nil {
+		return e.failed(ctx, err)
+	}
+	defer end()
+	if err := e.finishMove(ctx, t); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	isHeld, long := t.state == held, begun.Add(length).Before(t.session.sent.Add(t.session.ttl))
+	e.mu.Unlock()
+	switch {
+	case !isHeld:
+		return driver.ErrLost
+	case !long:
+		return nil
+	}
+	to, err := e.attach(ctx, kind{length, true}, begun)
+	if err != nil {
+		return e.failed(ctx, err)
+	}
+	return e.move(ctx, t, to)
 }
 
 // renewOther answers the renewal of a ticket that is being released, or that this driver

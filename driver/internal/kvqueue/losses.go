@@ -8,79 +8,22 @@ import (
 	"time"
 )
 
-// losses is the watches (Store.Losses) that notify holders and waiters at once when a break
-// has ended their tickets, or when their session has ended: one for each session. A watch
-// begins when a ticket was there for a while. Most are released sooner. Engine.mu guards it.
-type losses struct {
-	running map[*session]context.CancelFunc
-	timer   *time.Timer // of the next review, if one is planned
-	at      time.Time   // … and when that is
-}
+// lossDelay is how long a session lives before it is watched for losses (Store.Losses). Then, and
+// again after that time, it must have a ticket: a program that takes locks of many lengths, each
+// for a moment, does not watch.
+const lossDelay = 200 * time.Millisecond
 
-const (
-	lossDelay  = 200 * time.Millisecond
-	lossLinger = 10 * time.Second
-)
-
-// needsLossWatch reports whether the session of a ticket is to be watched.
-func (t *ticket) needsLossWatch() bool { return t.state == held || t.state == waiting }
-
-// planLossWatch is called when a ticket waits or is granted. With mu held.
-func (e *Engine) planLossWatch(t *ticket) {
-	if e.notifyLoss != nil && e.losses.running[t.session] == nil {
-		e.reviewAfter(lossDelay)
-	}
-}
-
-// reviewAfter plans a review, unless an earlier one is planned. With mu held.
-func (e *Engine) reviewAfter(delay time.Duration) {
-	at := time.Now().Add(delay)
-	if e.closed || !e.losses.at.IsZero() && !at.Before(e.losses.at) {
-		return
-	}
-	e.losses.at = at
-	if e.losses.timer == nil {
-		e.losses.timer = time.AfterFunc(delay, e.review)
-		return
-	}
-	e.losses.timer.Reset(delay)
-}
-
-// review starts the watches that are needed, and ends the others.
-func (e *Engine) review() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.losses.at = time.Time{}
-	needed := make(map[*session]bool)
-	for _, t := range e.tickets {
-		s := t.session
-		if !t.needsLossWatch() {
-			continue
-		}
-		needed[s] = true
-		switch {
-		case e.losses.running[s] != nil:
-		case time.Since(t.since) < lossDelay:
-			e.reviewAfter(lossDelay)
-		default:
-			ctx, cancel := context.WithCancel(e.ctx)
-			e.losses.running[s] = cancel
-			e.spawn(func() { e.watchLosses(ctx, s) })
-		}
-	}
-	for s, cancel := range e.losses.running {
-		if !needed[s] {
-			cancel()
-			delete(e.losses.running, s)
-		}
-	}
-	if len(e.losses.running) > 0 {
-		e.reviewAfter(lossLinger)
-	}
-}
-
-// watchLosses is the goroutine of a watch.
+// watchLosses watches a session, until it ends, so that holders and waiters are notified at once
+// when a break has ended their tickets, or when the session has ended by itself.
 func (e *Engine) watchLosses(ctx context.Context, s *session) {
+	for unused := true; unused; {
+		if !e.pause(ctx, lossDelay) {
+			return
+		}
+		e.mu.Lock()
+		unused = s.tickets == 0
+		e.mu.Unlock()
+	}
 	for pause := newBackoff(); ; {
 		begun := time.Now()
 		err := e.store.Losses(ctx, s.id, func() { e.check(ctx, s) })
@@ -110,6 +53,12 @@ func (e *Engine) check(ctx context.Context, s *session) {
 	e.mu.Lock()
 	s.reported = e.tick()
 	e.mu.Unlock()
+	e.lookForUnsure(ctx, s)
+}
+
+// lookForUnsure looks for the tickets that were not seen since the last report, until the store
+// has answered.
+func (e *Engine) lookForUnsure(ctx context.Context, s *session) {
 	for pause := newBackoff(); ; {
 		if e.checkUnsure(ctx, s) == nil || !e.pause(ctx, pause.Next()) {
 			return
@@ -124,7 +73,7 @@ func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	var ts []*ticket
 	e.mu.Lock()
 	for _, t := range e.tickets {
-		if t.session == s && t.moving == nil && t.needsLossWatch() && t.unsure() {
+		if t.session == s && t.moving == nil && (t.state == held || t.state == waiting) && t.unsure() {
 			ts = append(ts, t)
 		}
 	}
@@ -134,9 +83,7 @@ func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	defer e.unlock()
 	for _, t := range missing {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-		if w := t.queue.watcher; w != nil {
-			w.reread()
-		}
+		t.queue.reread()
 	}
 	return err
 }

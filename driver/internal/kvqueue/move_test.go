@@ -2,11 +2,15 @@ package kvqueue
 
 import (
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // lasts returns until when the store keeps a ticket if nobody renews it again.
@@ -100,6 +104,20 @@ func TestMovedToALongerSession(t *testing.T) {
 	})
 }
 
+// unansweredMove has moves fail without an answer, done or not, and a renewal ask for one.
+func (b *bed) unansweredMove(h driver.Hold, done bool) {
+	b.Helper()
+	b.store.with(func(what, _ string, after bool) error {
+		if what == "move" && after == done {
+			return errFakeLost
+		}
+		return nil
+	})
+	if err := b.e.Renew(b.Context(), h, time.Minute); !errors.Is(err, errFakeLost) {
+		b.Errorf("renewal: %v", err)
+	}
+}
+
 // After a renewal without an error the store keeps the ticket for the renewal's TTL, even
 // if an earlier renewal began to move the ticket to a session that is too short now.
 func TestMovedFurther(t *testing.T) {
@@ -107,15 +125,7 @@ func TestMovedFurther(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
 				h := b.get(b.e, request("a", "1"))
-				b.store.with(func(what, _ string, done bool) error {
-					if what == "move" && done == lost {
-						return errFakeLost
-					}
-					return nil
-				})
-				if err := b.e.Renew(b.Context(), h, time.Minute); !errors.Is(err, errFakeLost) {
-					t.Errorf("renewal: %v", err)
-				}
+				b.unansweredMove(h, lost)
 				b.store.with(nil)
 				asked := time.Now()
 				if err := b.e.Renew(b.Context(), h, 2*time.Minute); err != nil {
@@ -175,15 +185,15 @@ func TestMovedInRenewal(t *testing.T) {
 		b.store.with(func(what, _ string, done bool) error {
 			switch {
 			case what == "move" && done:
-				time.Sleep(20 * time.Second)
-			case what == "missing" && done && time.Since(begun) >= 15*time.Second:
-				time.Sleep(10 * time.Second) // the move is answered meanwhile
+				time.Sleep(4 * time.Second)
+			case what == "missing" && done && time.Since(begun) >= 2*time.Second:
+				time.Sleep(3 * time.Second) // the move is answered meanwhile
 			}
 			return nil
 		})
 		moved := make(chan error, 1)
 		go func() { moved <- b.e.Renew(b.Context(), h, 31*time.Second) }()
-		time.Sleep(15 * time.Second)
+		time.Sleep(2 * time.Second)
 		asked := time.Now()
 		if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
 			t.Errorf("renewal: %v", err)
@@ -193,6 +203,205 @@ func TestMovedInRenewal(t *testing.T) {
 		}
 		if err := <-moved; err != nil {
 			t.Errorf("extension: %v", err)
+		}
+		b.drop(b.e, h)
+	})
+}
+
+// A store that takes no writes, as an etcd that is full, does no move. A ticket whose own
+// session is long enough is renewed all the same, and found to be lost when it is.
+func TestRenewedWithoutItsMove(t *testing.T) {
+	for what, lost := range map[string]bool{"answer lost": true, "request lost": false} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				h := b.get(b.e, request("a", "1"))
+				b.unansweredMove(h, lost)
+				for range 10 {
+					time.Sleep(10 * time.Second)
+					if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
+						t.Errorf("renewal: %v", err)
+						break
+					}
+				}
+				b.store.vanish("a")
+				if err := b.e.Renew(b.Context(), h, 30*time.Second); !errors.Is(err, driver.ErrLost) {
+					t.Errorf("renewal of a ticket that is not there: %v, want ErrLost", err)
+				}
+			})
+		})
+	}
+}
+
+// A ticket may have been moved to a session that has ended since: the next renewal looks for
+// it, however many others there are that are to be looked for first.
+func TestNewSessionEndsInMove(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		rs := b.many(3, 1)
+		time.Sleep(2 * lossDelay)
+		b.store.mu.Lock()
+		b.store.unwatched = true // only breaks are reported
+		b.store.mu.Unlock()
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "move" && done {
+				return errFakeLost
+			}
+			return nil
+		})
+		if err := b.e.Renew(b.Context(), rs[2].Hold, time.Minute); !errors.Is(err, errFakeLost) {
+			t.Errorf("renewal: %v", err)
+		}
+		b.store.vanish(rs[2].Hold.Name)
+		b.store.mu.Lock()
+		delete(b.store.sessions, "s2")
+		b.store.mu.Unlock()
+		b.over("s2")
+		if lost := b.renew(rs); !slices.Equal(lost, []string{"2"}) {
+			t.Errorf("the renewal finds %v", lost)
+		}
+	})
+}
+
+// A renewal that has repeated a move in vain does not take a ticket for lost that others have
+// moved further meanwhile.
+func TestMovedFurtherWithoutOne(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		moves := 0
+		b.store.with(func(what, session string, done bool) error {
+			switch {
+			case what == "move" && !done:
+				if moves++; moves <= 2 { // of the first extension, and of the renewal
+					return errFakeLost
+				}
+			case what == "missing" && session == "s1" && !done:
+				time.Sleep(time.Second) // the ticket is moved twice
+			}
+			return nil
+		})
+		if err := b.e.Renew(b.Context(), h, time.Minute); !errors.Is(err, errFakeLost) {
+			t.Errorf("extension: %v", err)
+		}
+		renewed := make(chan error, 1)
+		go func() { renewed <- b.e.Renew(b.Context(), h, 30*time.Second) }()
+		synctest.Wait()
+		if err := b.e.Renew(b.Context(), h, 2*time.Minute); err != nil {
+			t.Errorf("longer extension: %v", err)
+		}
+		if err := <-renewed; errors.Is(err, driver.ErrLost) {
+			t.Errorf("renewal: %v", err)
+		}
+		if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
+			t.Errorf("next renewal: %v", err)
+		}
+		if n := b.store.queued("a"); n != 1 {
+			t.Errorf("%d tickets are queued", n)
+		}
+		b.drop(b.e, h)
+	})
+}
+
+// Renewals of one ticket for several lengths at once, on a store that is slow and loses requests
+// and answers: whatever they promise the store keeps (D12), and no session is left.
+func TestManyMoves(t *testing.T) {
+	for seed := range uint64(300) {
+		inBubble(t, func(b *bed) {
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			h := b.get(b.e, request("a", "1"))
+			var mu sync.Mutex // guards rnd
+			chance := func(n int) int { mu.Lock(); defer mu.Unlock(); return rnd.IntN(n) }
+			b.store.with(func(what, _ string, _ bool) error {
+				if what != "end" && chance(3) == 0 {
+					time.Sleep(time.Duration(chance(8)) * time.Second)
+				}
+				if what == "move" && chance(3) == 0 {
+					return errFakeLost
+				}
+				return nil
+			})
+			lengths := []int{30, 31, 36, 60, 120} // seconds
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					for range 4 {
+						time.Sleep(time.Duration(chance(5)) * time.Second)
+						asked, ttl := time.Now(), time.Duration(lengths[chance(len(lengths))])*time.Second
+						err := b.e.Renew(b.Context(), h, ttl)
+						if left := b.store.lasts("a", "1").Sub(asked); err == nil && left < ttl || errors.Is(err, driver.ErrLost) {
+							t.Errorf("seed %d: a renewal for %v: %v; the store keeps the ticket for %v", seed, ttl, err, left)
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.store.with(nil)
+			b.drop(b.e, h)
+			time.Sleep(2 * idleFor)
+			synctest.Wait()
+			if n := len(b.store.sessions); n != 0 {
+				t.Errorf("seed %d: %d sessions are left without tickets", seed, n)
+			}
+		})
+	}
+}
+
+// A ticket may have been moved from a session that has ended. If it was not, the loss is reported
+// at once, though the new session has been watched for long.
+func TestOldSessionEndsInMove(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "move" && !done {
+				return errFakeLost
+			}
+			return nil
+		})
+		if err := b.e.Renew(b.Context(), h, time.Minute); !errors.Is(err, errFakeLost) {
+			t.Errorf("extension: %v", err)
+		}
+		b.store.with(nil)
+		time.Sleep(2 * lossDelay)
+		b.store.vanish("a")
+		b.store.mu.Lock()
+		delete(b.store.sessions, "s1")
+		b.store.mu.Unlock()
+		b.over("s1")
+		time.Sleep(2 * lossDelay)
+		synctest.Wait()
+		if !errors.Is(b.lost["1"], driver.ErrLost) {
+			t.Errorf("the holder was told %v", b.lost["1"])
+		}
+	})
+}
+
+// A ticket is not moved to a session that ends before what another renewal has promised
+// meanwhile, though it is longer (D12).
+func TestMovedToASessionThatEndsEarlier(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		longer := request("b", "2")
+		longer.TTL = 31 * time.Second
+		b.get(b.e, longer) // opens the session
+		var keeps atomic.Int64
+		b.store.with(func(what, session string, done bool) error {
+			if what == "keep" && session == "s1" && done {
+				if keeps.Add(1) == 1 {
+					time.Sleep(10 * time.Second)
+				}
+			}
+			return nil
+		})
+		extended := make(chan error, 1)
+		go func() { extended <- b.e.Renew(b.Context(), h, 31*time.Second) }()
+		time.Sleep(5 * time.Second)
+		asked := time.Now()
+		if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
+			t.Errorf("renewal: %v", err)
+		}
+		if err := <-extended; err != nil {
+			t.Errorf("extension: %v", err)
+		}
+		if left := b.store.lasts("a", "1").Sub(asked); left < 30*time.Second {
+			t.Errorf("the store keeps the ticket for %v", left)
 		}
 		b.drop(b.e, h)
 	})

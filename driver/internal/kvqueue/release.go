@@ -44,12 +44,19 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 	}
 	t.deleting = true
 	asked := t.Ticket
+	var next *ticket
+	var after *Ticket
+	if !unknown && len(t.queue.waiters) > 0 {
+		next = t.queue.waiters[0]
+		after = &Ticket{Entry: next.Entry, Name: next.Name, ID: next.ID}
+	}
 	e.mu.Unlock()
+	var there bool
 	var err error
 	if unknown {
 		err = e.store.Withdraw(ctx, &asked)
 	} else {
-		err = e.store.Delete(ctx, &asked)
+		there, err = e.store.Delete(ctx, &asked, after)
 	}
 	if errors.Is(err, ErrSessionOver) { // the entry has ended with it
 		err = driver.ErrLost
@@ -63,7 +70,7 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 	if t.Number != 0 {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
 	}
-	t.queue.grantReady()
+	t.queue.handOver(next, there)
 	return err
 }
 
@@ -77,7 +84,7 @@ func (e *Engine) releaseForeign(ctx context.Context, h driver.Hold) error {
 		case rec == nil:
 			return driver.ErrLost
 		}
-		if err = e.store.Delete(ctx, &rec.Ticket); err == nil || errors.Is(err, driver.ErrLost) {
+		if _, err = e.store.Delete(ctx, &rec.Ticket, nil); err == nil || errors.Is(err, driver.ErrLost) {
 			Deleted(e, h.Name, Gone{Key: rec.Key, Before: rec.Number + 1})
 		}
 		return err

@@ -32,7 +32,8 @@ type session struct {
 	failing bool          // the last keep-alive was not answered
 	retryAt time.Time     // when the engine may try again after a failure
 
-	reported uint64 // when the watch for losses last reported (Engine.tick); zero while it does not run
+	reported uint64             // when the watch for losses last reported (Engine.tick); zero while it does not run
+	unwatch  context.CancelFunc // ends that watch
 }
 
 // class is the sessions of one kind. The newest is in use.
@@ -133,6 +134,10 @@ func (e *Engine) open(ctx context.Context, c *class, k kind) error {
 	defer e.mu.Unlock()
 	e.sessions[s] = struct{}{}
 	c.current = s
+	ctx, s.unwatch = context.WithCancel(e.ctx)
+	if e.notifyLoss != nil {
+		e.spawn(func() { e.watchLosses(ctx, s) })
+	}
 	e.plan(sent.Add(idleFor))
 	return nil
 }
@@ -163,6 +168,7 @@ func (e *Engine) retire(s *session) {
 // end ends a session that nobody needs, in the background. With mu held.
 func (e *Engine) end(s *session) {
 	s.over = true
+	s.unwatch()
 	e.retire(s)
 	e.spawn(func() {
 		ctx, cancel := context.WithTimeout(e.ctx, endBound)
@@ -181,25 +187,28 @@ func (e *Engine) end(s *session) {
 // reported by unlock.
 func (e *Engine) sessionOver(s *session) {
 	s.over = true
+	s.unwatch()
 	e.retire(s)
 	delete(e.sessions, s)
-	if stop := e.losses.running[s]; stop != nil {
-		stop()
-		delete(e.losses.running, s)
-	}
 	if s.tickets == 0 {
 		return
 	}
+	unsure := make(map[*session]bool)
 	for _, t := range e.tickets {
 		switch {
-		case t.moving == s:
-			t.moving, t.moves = nil, 0
+		case t.moving == s: // if it was moved, it is gone
+			t.moving, t.seen = nil, 0
 			e.detach(s)
-		case t.session == s && t.moving != nil: // it was moved, or is gone: the next renewal finds out
+			unsure[t.session] = true
+		case t.session == s && t.moving != nil: // it was moved, or is gone
 			e.moved(t, 0)
+			unsure[t.session] = true
 		case t.session == s && t.state != putting: // a put is ended by its own answer
 			e.lose(t, errSessionLost)
 		}
+	}
+	for s := range unsure { // if s is not watched yet, the watch looks for them when it begins
+		e.spawn(func() { e.lookForUnsure(e.ctx, s) })
 	}
 }
 
@@ -233,7 +242,8 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 
 // ensure keeps the session of a held ticket alive unless a keep-alive was sent after
 // since. It tries until ctx ends. If ctx has ended before, for example while the caller
-// was notified that its ticket waits, it sends nothing: then it is not the store that has not answered.
+// was notified that its ticket waits, it sends nothing. Then, and if ctx ends during the first try,
+// it is not the store that has not answered: it has just granted the lock.
 func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	s, err := e.stale(t, since)
 	if s == nil {
@@ -252,8 +262,11 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 		if tried == nil || errors.Is(tried, ErrSessionOver) {
 			continue
 		}
-		if last == nil || ctx.Err() == nil {
+		switch {
+		case ctx.Err() == nil:
 			last = tried
+		case last == nil:
+			return e.failed(ctx, nil)
 		}
 		if !e.pause(ctx, pause.Next()) {
 			return e.failed(ctx, last)

@@ -388,11 +388,12 @@ func TestGrantIsEnsuredAgain(t *testing.T) {
 	for _, what := range []string{"keep", "missing"} {
 		t.Run(what, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.store.unwatched, b.e.opts.Confirm, b.e.opts.LocalWait = true, true, time.Hour
+				b.store.unwatched, b.e.opts.LocalWait = true, time.Hour
 				h := b.get(b.e, request("a", "0"))
 				r := request("a", "w")
 				r.Renewed = false
 				w := b.wait(b.e, r)
+				b.reportLosses()
 				var lost atomic.Bool
 				b.store.with(func(request, _ string, done bool) error {
 					if request == what && !done && !lost.Swap(true) {

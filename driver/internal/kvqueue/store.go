@@ -58,8 +58,9 @@ type Store interface {
 	Look(ctx context.Context, r *driver.Request) (cond any, err error)
 
 	// Delete removes an entry if it still has that number; otherwise it returns
-	// ErrLost. So a late deletion removes no other ticket's entry (S9).
-	Delete(ctx context.Context, t *Ticket) error
+	// ErrLost. So a late deletion removes no other ticket's entry. It reports whether
+	// the entry of next, which may be nil, was there at that moment (S9).
+	Delete(ctx context.Context, t, next *Ticket) (nextThere bool, err error)
 	// Withdraw removes the entry of a ticket whose Put was not answered, by its key,
 	// and keeps that Put from creating it later. It returns ErrLost if there was no
 	// entry (S10, S11).
@@ -83,8 +84,8 @@ type Store interface {
 	Watch(ctx context.Context, w Watching, report func(Event)) error
 	// Losses calls report when another process has broken a ticket of a session, and once
 	// when it has begun to watch for that, until ctx ends. If the session ends, it returns
-	// ErrSessionOver. The engine calls it when the session has had a waiting or held ticket
-	// for 200 ms (S16).
+	// ErrSessionOver. The engine calls it when the session is 200 ms old and
+	// has a ticket (S16).
 	Losses(ctx context.Context, session string, report func()) error
 
 	// Tickets reads a queue with all that it holds, in order. Shown.Remaining of those that
@@ -180,7 +181,7 @@ type Placed struct {
 }
 
 // Snapshot is a queue as it was at an instant, in any order. All live entries with
-// numbers up to Complete are in it; others may be. Complete does not decrease from one
+// numbers up to Complete are in it; the engine ignores others. Complete does not decrease from one
 // Read to the next unless the store has lost its past, for example by a restore. Then
 // the engine forgets what it knew.
 type Snapshot struct {
@@ -227,10 +228,6 @@ type Options struct {
 	// LocalWait is for how long the engine does not watch a blocking ticket that is of
 	// this driver, because it knows of its release without.
 	LocalWait time.Duration
-	// Confirm has the engine look for the entry of a waiter (Store.Missing) that is granted
-	// because this driver has released the ticket ahead: what the store reports to a waiter
-	// does not show that somebody has removed the waiter's own entry.
-	Confirm bool
 	// Recheck is for how long a watch may have no news before the queue is read again
 	// and the watch made anew. It doubles each time, up to a minute.
 	Recheck time.Duration

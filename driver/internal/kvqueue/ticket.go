@@ -26,19 +26,18 @@ type ticket struct {
 
 	queue *queue
 	slot  int32
-	moves int32         // requests to move it since it last moved, less those that were refused
 	stays time.Duration // the minimum hold
 
 	state    state
 	deleting bool   // a deletion was sent
 	released bool   // during its put
 	waited   bool   // before its grant
-	unseen   bool   // it was granted, and whether its entry is still there is to be confirmed
 	seen     uint64 // its entry was there, or was put, after this (Engine.tick); zero if it may have been moved since
 	session  *session
-	moving   *session  // to which it is being moved, or may have been moved
-	since    time.Time // of the grant, or of queueing
-	until    time.Time // when a lease that nobody renews is over; or zero
+	turn     chan struct{} // closed when the call that may move it has ended; nil if there is none
+	moving   *session      // to which it is being moved, or may have been moved
+	since    time.Time     // of the grant, or of queueing
+	until    time.Time     // when a lease that nobody renews is over; or zero
 
 	stop    context.CancelFunc // ends its put, while that is under way
 	settled chan struct{}      // closed when the put has ended; nil if nobody waits for that
@@ -154,7 +153,6 @@ func (e *Engine) wait(t *ticket) {
 		e.spawn(q.watcher.run)
 	}
 	q.watcher.idle.Stop()
-	e.planLossWatch(t)
 }
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
@@ -180,7 +178,6 @@ func (e *Engine) granted(t *ticket) {
 	t.waited = t.state == waiting
 	e.unwait(t)
 	t.state, t.since = held, time.Now()
-	e.planLossWatch(t)
 }
 
 // forget forgets a ticket that is not in the store, and never will be. With mu
@@ -240,11 +237,11 @@ func (q *queue) removed(g Gone) {
 	}
 }
 
-// grantReady grants what can be granted after this driver has learned that an entry has gone.
-// With mu held.
-func (q *queue) grantReady() {
+// reread has the queue read, if somebody waits. With mu held.
+func (q *queue) reread() {
 	if q.watcher != nil {
-		q.watcher.grantReady(false)
+		q.watcher.stale = true
+		q.watcher.reconsider()
 	}
 }
 

@@ -2,62 +2,34 @@ package kvqueue
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
-// view is what is known of a queue while a ticket of this driver waits in it: all
-// live entries with numbers up to complete, perhaps some that have gone, and some with
-// larger numbers. The package comment says why that is enough.
+// view is what is known of a queue while a ticket of this driver waits in it: the newest
+// snapshot, without the entries that have gone since. The package comment says why that is
+// enough.
 type view struct {
 	complete uint64
-	entries  []Entry           // by number
-	numbers  map[string]uint64 // of each key
+	entries  []Entry // by number
 	// gone has, for some keys, the number before which all entries of the key have
 	// gone. It is needed where the number is beyond complete: an answer that is under
 	// way may still show them.
 	gone map[string]uint64
 }
 
-func newView() *view {
-	return &view{numbers: make(map[string]uint64), gone: make(map[string]uint64)}
-}
+func newView() *view { return &view{gone: make(map[string]uint64)} }
 
 // index returns the index of the entry with a number, or for it.
 func (v *view) index(number uint64) int {
-	if n := len(v.entries); n == 0 || v.entries[n-1].Number < number {
-		return n // the usual case
-	}
 	i, _ := slices.BinarySearchFunc(v.entries, number, func(e Entry, number uint64) int { return cmp.Compare(e.Number, number) })
 	return i
 }
 
 // has reports whether the view shows an entry.
-func (v *view) has(e Entry) bool { return v.numbers[e.Key] == e.Number }
-
-// add takes in an entry that an answer shows, unless it is known to have gone.
-func (v *view) add(e Entry) {
-	if e.Number <= v.complete || e.Number < v.gone[e.Key] {
-		return
-	}
-	if old, ok := v.numbers[e.Key]; ok {
-		if old >= e.Number {
-			return
-		}
-		v.cut(v.index(old)) // its key is used again
-	}
-	v.numbers[e.Key] = e.Number
-	v.entries = slices.Insert(v.entries, v.index(e.Number), e)
-}
-
-// cut removes the entry at i.
-func (v *view) cut(i int) {
-	delete(v.numbers, v.entries[i].Key)
-	if i == 0 { // the usual case, in which no other entry need be moved
-		v.entries[0] = Entry{}
-		v.entries = v.entries[1:]
-		return
-	}
-	v.entries = slices.Delete(v.entries, i, i+1)
+func (v *view) has(e Entry) bool {
+	i := v.index(e.Number)
+	return i < len(v.entries) && v.entries[i].Number == e.Number && v.entries[i].Key == e.Key
 }
 
 // remove removes an entry that has gone.
@@ -65,36 +37,26 @@ func (v *view) remove(g Gone) {
 	if g.Before > v.complete+1 {
 		v.gone[g.Key] = max(g.Before, v.gone[g.Key])
 	}
-	if number, ok := v.numbers[g.Key]; ok && number < g.Before {
-		v.cut(v.index(number))
+	switch i := slices.IndexFunc(v.entries, func(e Entry) bool { return e.Key == g.Key && e.Number < g.Before }); {
+	case i == 0: // the usual case, in which no other entry need be moved
+		v.entries = v.entries[1:]
+	case i > 0:
+		v.entries = slices.Delete(v.entries, i, i+1)
 	}
 }
 
-// merge takes in a snapshot; answers may arrive in any order. If one of the two lacks an
-// entry that the other shows, and is complete up to its number, the entry has gone.
+// merge takes in a snapshot, unless a newer one is known. An entry that it shows, and that the
+// view lacks, has gone if the view is complete up to its number.
 func (v *view) merge(s Snapshot) {
-	byNumber := func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) }
-	slices.SortFunc(s.Entries, byNumber)
-	v.entries = slices.DeleteFunc(v.entries, func(e Entry) bool {
-		i, shown := slices.BinarySearchFunc(s.Entries, e, byNumber)
-		if e.Number > s.Complete || shown && s.Entries[i].Key == e.Key {
-			return false
-		}
-		delete(v.numbers, e.Key)
-		return true
-	})
-	for _, e := range s.Entries {
-		v.add(e)
-	}
-	if s.Complete <= v.complete {
+	if s.Complete < v.complete {
 		return
 	}
-	v.complete = s.Complete
-	for key, before := range v.gone {
-		if before <= v.complete+1 {
-			delete(v.gone, key)
-		}
-	}
+	entries := slices.DeleteFunc(s.Entries, func(e Entry) bool {
+		return e.Number > s.Complete || e.Number < v.gone[e.Key] || e.Number <= v.complete && !v.has(e)
+	})
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Number, b.Number) })
+	v.complete, v.entries = s.Complete, entries
+	maps.DeleteFunc(v.gone, func(_ string, before uint64) bool { return before <= v.complete+1 })
 }
 
 // reset forgets everything: the store has lost its past.

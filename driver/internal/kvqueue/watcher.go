@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -206,7 +207,7 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	defer e.unlock()
 	e.storeErr = nil
 	w.doing, w.news = handling, true
-	aimed := w.aim.Key != "" && w.view.has(w.aim) // at one entry, not at the queue
+	aimed := w.view.has(w.aim) // at one entry, not at the queue
 	for _, g := range ev.Gone {
 		w.q.removed(g)
 	}
@@ -215,8 +216,8 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	}
 	if aimed && !w.view.has(w.aim) && len(w.q.waiters) > 0 {
 		w.stale = true // others ahead may have gone, too, or the waiter's own entry, by hand
-	} else {
-		w.grantReady(true)
+	} else if !w.stale {
+		w.grant(w.grantable())
 	}
 	for {
 		if do, _ := w.next(); do != reading || ctx.Err() != nil {
@@ -242,6 +243,7 @@ func (w *watcher) read(ctx context.Context) error {
 		known = max(known, w.q.waiters[n-1].Number)
 	}
 	w.stale = false
+	ready := w.grantable() // but their entries may have been removed by hand
 	bound, begun := w.bound, time.Now()
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, bound)
@@ -258,7 +260,7 @@ func (w *watcher) read(ctx context.Context) error {
 		begun = time.Time{}
 	}
 	w.learn(s, begun)
-	w.grantReady(true)
+	w.grant(slices.DeleteFunc(w.grantable(), func(t *ticket) bool { return w.stale && !slices.Contains(ready, t) }))
 	return nil
 }
 
@@ -279,22 +281,45 @@ func (w *watcher) learn(s Snapshot, restored time.Time) {
 	}
 }
 
-// place takes in a ticket that was put, and the queue as it was then. With mu held.
+// place takes in a ticket that was put, and the queue as it was then. If the ticket ahead has
+// gone since, or the ticket itself, or the store has lost its past, the queue is read. With mu
+// held.
 func (w *watcher) place(t Entry, p *Placed) {
 	if p.Queue != nil {
 		w.view.merge(*p.Queue)
 	}
-	w.view.add(t)
-	w.stale = w.stale || !w.view.has(t) // it has gone already, or the store has lost its past
-	w.grantReady(true)
+	if t.Number <= w.view.complete && !w.view.has(t) || len(w.grantable()) > 0 {
+		w.stale = true
+	}
+	w.reconsider()
 }
 
-// grantReady grants what can be granted. With seen, news from the store has just shown that
-// the entries of the waiters are there. With mu held.
-func (w *watcher) grantReady(seen bool) {
+// handOver is called when this driver has removed an entry. It grants the lock to next if the
+// answer has shown that the entry of next was there. If others are granted, or next is not
+// there, the queue is read: the view may show an entry that was removed by hand. With mu held.
+func (q *queue) handOver(next *ticket, there bool) {
+	w := q.watcher
+	if w == nil {
+		return
+	}
+	if next != nil && next.state == waiting && !there {
+		w.stale = true
+	}
+	for _, t := range w.grantable() {
+		if t == next && there {
+			w.grant([]*ticket{t})
+		} else {
+			w.stale = true
+		}
+	}
+	w.reconsider()
+}
+
+// grantable returns the waiters that the view grants. With mu held.
+func (w *watcher) grantable() (ts []*ticket) {
 	q := w.q
 	if len(q.waiters) == 0 {
-		return
+		return nil
 	}
 	limit := func(e Entry) int {
 		if i, ok := q.position(e.Number); ok {
@@ -303,31 +328,24 @@ func (w *watcher) grantReady(seen bool) {
 		return 0
 	}
 	for _, number := range w.view.granted(limit) {
-		i, ok := q.position(number)
-		switch {
-		case !ok: // held already, or of another driver
-		case number <= w.view.complete:
-			q.waiters[i].unseen = !seen && q.e.opts.Confirm
-			q.e.granted(q.waiters[i])
-		default: // the first, as far as is known
-			w.reconsider()
-			return
+		if i, ok := q.position(number); ok { // else held already, or of another driver
+			ts = append(ts, q.waiters[i])
 		}
 	}
-	w.reconsider()
+	return ts
 }
 
-// reread has the queue read, if somebody waits. With mu held.
-func (w *watcher) reread() {
-	w.stale = true
+// grant grants the lock to waiters whose entries are there. With mu held.
+func (w *watcher) grant(ts []*ticket) {
+	for _, t := range ts {
+		w.q.e.granted(t)
+	}
 	w.reconsider()
 }
 
 // recheck has all queues with waiters read. With mu held.
 func (e *Engine) recheck() {
 	for _, q := range e.queues {
-		if q.watcher != nil {
-			q.watcher.reread()
-		}
+		q.reread()
 	}
 }

@@ -241,3 +241,31 @@ func TestRecheckAfterOutage(t *testing.T) {
 		b.drop(b.e, w.r.Hold(0))
 	})
 }
+
+// A waiter whose entry is removed by hand, and whose queue is read, before its put is answered
+// is lost with the answer, also if that does not show the queue.
+func TestRemovedInPut(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.store.blind, b.store.unwatched = true, true
+		b.e.opts.NearHead = 16
+		other := b.another()
+		h := b.get(other, request("a", "1"))
+		first := b.wait(b.e, request("a", "2"))
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && done {
+				b.store.strike("a", "3")
+				time.Sleep(10 * time.Millisecond) // the watch reports that
+			}
+			return nil
+		})
+		var err error
+		go func() { _, err = b.e.Acquire(b.Context(), request("a", "3")) }()
+		time.Sleep(100 * time.Millisecond)
+		synctest.Wait()
+		if !errors.Is(err, driver.ErrLost) {
+			t.Errorf("the waiter got %v", err)
+		}
+		b.drop(other, h)
+		b.granted(first, true)
+	})
+}
