@@ -24,16 +24,11 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if t := d.ticketOf(r.Hold(0)); t != nil {
 		return d.await(ctx, t, r, time.Now()) // a repeated request
 	}
-	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
-	e.mayArrive = d.takeOrphan(r.ID)
-	e.unknown = e.mayArrive // an earlier request of the same ID may have left its node
-	err := e.enqueue(ctx)
-	if e.mayArrive {
-		d.orphan(e.parent, r.ID)
-	} else if err != nil && e.t == nil && !e.unknown {
-		err = driver.NoTicket(err)
-	}
-	if err != nil {
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now(), unknown: d.mayHave(r.ID)}
+	if err := e.enqueue(ctx); err != nil {
+		if !d.mayHave(r.ID) {
+			err = driver.NoTicket(err)
+		}
 		return driver.Grant{}, err
 	}
 	if e.granted {
@@ -68,8 +63,14 @@ func (d *Driver) canKeep(ctx context.Context, least time.Duration) error {
 func (d *Driver) mayHave(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	_, orphaned := d.orphans[id]
-	return orphaned || d.tickets[id] != nil
+	return d.creates[id] != nil || d.tickets[id] != nil
+}
+
+// createKnown notes that it is known what has become of the create of a ticket.
+func (d *Driver) createKnown(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.creates, id)
 }
 
 // ticketOf returns the ticket of that name and ID, if this driver has it.
@@ -90,13 +91,12 @@ type enqueueing struct {
 	parent string
 	began  time.Time
 
-	t         *ticket
-	granted   bool
-	sent      time.Time     // when the create of t was sent
-	unknown   bool          // a create may have been carried out
-	mayArrive bool          // … or may still be in flight: see orphan
-	seen      *view         // of a request that does not wait: the queue that would grant it
-	turn      chan struct{} // closed when the request has ended; nil if it has no turn, see takeTurn
+	t       *ticket
+	granted bool
+	sent    time.Time     // when the create of t was sent
+	unknown bool          // a create may have been carried out: see Driver.creates
+	seen    *view         // of a request that does not wait: the queue that would grant it
+	turn    chan struct{} // closed when the request has ended; nil if it has no turn, see takeTurn
 }
 
 // enqueue queues a ticket. A request that does not wait gets ErrNotAcquired, and no
@@ -128,6 +128,7 @@ func (e *enqueueing) step(ctx context.Context) error {
 			return err
 		}
 		e.unknown = false
+		d.createKnown(e.r.ID)
 	}
 	others := d.expectsOthers(e.parent)
 	if others && !e.r.Wait && e.seen == nil {
@@ -137,9 +138,16 @@ func (e *enqueueing) step(ctx context.Context) error {
 	before := d.conn.Session()
 	data := newRecord(e.r, zkconn.Lease(d.conn.Timeout()))
 	got, err := d.createTicket(ctx, e.parent, e.r, data, !others, e.seen)
+	now := d.conn.Session()
+	if err == nil && (now == nil || now != before) || err != nil && zkconn.WasSent(err) && !zkconn.Answered(err) {
+		e.unknown = true // also if the connection has got another session: either may have created the node
+		return err
+	}
+	d.createKnown(e.r.ID)
 	switch {
 	case err == nil:
-		return e.created(got, before)
+		e.granted = got.children == 1 || e.seen != nil
+		return e.adopt(got.path, got.czxid, now)
 	case errors.Is(err, zk.ErrNodeExists):
 		d.expectOthers(e.parent, true)
 		return nil
@@ -151,8 +159,6 @@ func (e *enqueueing) step(ctx context.Context) error {
 		return nil
 	case errors.Is(err, zk.ErrNoNode):
 		return d.conn.CreatePath(ctx, d.base, d.acl)
-	case zkconn.WasSent(err) && !zkconn.Answered(err):
-		e.unknown, e.mayArrive = true, true
 	}
 	return err
 }
@@ -195,24 +201,13 @@ func (e *enqueueing) endTurn() {
 	close(e.turn)
 }
 
-// created registers the ticket of a create that was answered.
-func (e *enqueueing) created(got created, before *zkconn.Session) error {
-	now := e.d.conn.Session()
-	if now == nil || now != before {
-		// The connection got another session meanwhile: either may have created the node.
-		e.unknown = true
-		return nil
-	}
-	e.granted = got.children == 1 || e.seen != nil
-	return e.adopt(got.path, got.czxid, now)
-}
-
 // adopt makes a node a ticket of this driver.
 func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
 	t := &ticket{hold: e.r.Hold(uint64(czxid)), path: path, sess: s}
 	d := e.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	delete(d.creates, e.r.ID)
 	if s.Over() { // else sessionOver finds the ticket
 		return fmt.Errorf("%w while the ticket was queued", zkconn.ErrExpired)
 	}
@@ -221,12 +216,32 @@ func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
 	return nil
 }
 
-// find searches for the node of a create that was not answered. It makes the server
-// catch up first. After that the node is there if it ever will be, unless the request
-// is still in flight on a connection that was given up: see orphan.
+// listAfterCreate lists a queue when the create of a ticket, if there was one, has ended. Its
+// node is there then, or never will be. A majority confirms that the server has caught up: a
+// deposed leader answers a sync, too.
+func (d *Driver) listAfterCreate(ctx context.Context, parent, id string) (*view, error) {
+	d.mu.Lock()
+	ended := d.creates[id]
+	d.mu.Unlock()
+	if ended != nil {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, d.conn.EndError(ctx)
+		case <-d.conn.Closed():
+			return nil, driver.ErrClosed
+		}
+	}
+	if err := d.conn.Confirm(ctx); err != nil && !errors.Is(err, zk.ErrNoNode) { // that is an answer, too
+		return nil, err
+	}
+	return d.list(ctx, parent)
+}
+
+// find searches for the node of a create of which it is not known what has become of it.
 func (e *enqueueing) find(ctx context.Context) error {
 	d := e.d
-	v, err := d.syncAndList(ctx, e.parent)
+	v, err := d.listAfterCreate(ctx, e.parent, e.r.ID)
 	if err != nil {
 		return err
 	}

@@ -45,8 +45,9 @@
 // when its session has ended, at the latest.
 //
 // A ticket's ID is in the name of its node, so a ticket whose create was not answered is
-// found again. If a create arrives after it was given up, its node is searched for, and
-// removed, within a second or so.
+// found again, when the create's connection has ended. After that it is not carried out any
+// more, since a server closes the connection before when a session comes back on another,
+// and the leader refuses what reaches it by the server before.
 //
 // # Sessions and leases
 //

@@ -32,17 +32,18 @@ type Driver struct {
 	listings listings
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
-	mu        sync.Mutex
-	closed    bool                     // no more grants
-	tickets   map[string]*ticket       // by ID
-	turns     map[string]chan struct{} // by parent, see takeTurn
-	occupied  map[string]struct{}      // parents that were not empty when last seen; a hint
-	orphans   map[string]orphan        // by ID
-	searching bool                     // for orphans, by a background task
-	young     []*ticket                // to be watched after those of due
-	due       []*ticket                // to be watched
-	watching  bool                     // … by a background task
-	dropped   bool                     // events may have been dropped, see changed
+	mu       sync.Mutex
+	closed   bool                     // no more grants
+	tickets  map[string]*ticket       // by ID
+	turns    map[string]chan struct{} // by parent, see takeTurn
+	occupied map[string]struct{}      // parents that were not empty when last seen; a hint
+	// creates has, by ID, the creates of tickets of which it is not known what has become of
+	// them. The channel is closed when that can be found out.
+	creates  map[string]<-chan struct{}
+	young    []*ticket // to be watched after those of due
+	due      []*ticket // to be watched
+	watching bool      // … by a background task
+	dropped  bool      // events may have been dropped, see changed
 }
 
 var (
@@ -183,7 +184,7 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		tickets:  make(map[string]*ticket),
 		turns:    make(map[string]chan struct{}),
 		occupied: make(map[string]struct{}),
-		orphans:  make(map[string]orphan),
+		creates:  make(map[string]<-chan struct{}),
 	}
 	d.listings.queues = make(map[string]*listing)
 	conn.Start(d.sessionOver, d.handle)

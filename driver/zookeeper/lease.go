@@ -121,17 +121,20 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return d.remove(ctx, t.path, heldAlone)
 	}
 	path, err := d.findTicket(ctx, h)
-	if err != nil {
-		return err
+	if err == nil {
+		err = d.remove(ctx, path, false)
 	}
-	return d.remove(ctx, path, false)
+	if isGone(err) {
+		d.createKnown(h.ID)
+	}
+	return err
 }
 
 // findTicket searches the queue for a ticket that this driver does not have. ErrLost says
 // that it is not there.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
 	parent := d.parent(h.Name)
-	v, err := d.syncAndList(ctx, parent)
+	v, err := d.listAfterCreate(ctx, parent, h.ID)
 	if err != nil {
 		return "", err
 	}

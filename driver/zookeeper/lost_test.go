@@ -127,17 +127,34 @@ func empty(t testing.TB, conn *zk.Conn, url string) {
 	}
 }
 
-// TestLateCreate delays a create on a connection that the client gives up, until
-// the caller has given up too and the release is done. When the create arrives
-// after all, its node is removed, and blocks nobody for long.
+// TestLateCreate delays a create on a connection that the client gives up, until the caller has
+// given up too and the release is answered. Then the server gets it, of a session that is alive
+// on another connection: no ticket is queued any more, not even for a moment (D13).
 func TestLateCreate(t *testing.T) {
 	t.Parallel()
-	srv := testbed.SharedZookeeper(t)
-	at := storeURL(t)
-	p := srv.Proxy(t)
+	t.Run("to the same server", func(t *testing.T) {
+		t.Parallel()
+		srv := testbed.SharedZookeeper(t)
+		createsLate(t, srv.Proxy(t), srv.Addr(), base(storeURL(t)))
+	})
+	for what, next := range map[string]func(e *testbed.Ensemble) *testbed.Server{
+		"to a follower": func(e *testbed.Ensemble) *testbed.Server { return e.Followers()[1] },
+		"to the leader": func(e *testbed.Ensemble) *testbed.Server { return e.Leader() },
+	} {
+		t.Run("when the session is moved "+what, func(t *testing.T) {
+			t.Parallel()
+			slot(t)
+			e := testbed.ZookeeperEnsemble(t)
+			createsLate(t, e.Followers()[0].Proxy(t), next(e).Addr(), "/locker")
+		})
+	}
+}
+
+// createsLate connects through a proxy, and then again at another address.
+func createsLate(t *testing.T, p *testbed.Proxy, next, base string) {
 	ctx := ctxFor(t, 60*time.Second)
 	var dials atomic.Int64
-	conn, events, err := zk.Connect([]string{srv.Addr()}, 3*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}),
+	conn, events, err := zk.Connect([]string{next}, 3*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}),
 		zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
 			if dials.Add(1) == 1 {
 				address = p.Addr()
@@ -148,7 +165,7 @@ func TestLateCreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at))))
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base)))
 	defer d.Close()
 	warm := request("warm", "warm-1")
 	g := must[driver.Grant](t)(d.Acquire(ctx, warm))
@@ -160,7 +177,7 @@ func TestLateCreate(t *testing.T) {
 	short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	r := request("x", "late-1")
-	if _, err := d.Acquire(short, r); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := d.Acquire(short, r); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNoTicket) {
 		t.Fatalf("behind a cut: %v", err)
 	}
 	for { // until the client has another connection
@@ -172,25 +189,25 @@ func TestLateCreate(t *testing.T) {
 			t.Fatalf("undo: %v", err)
 		}
 	}
-	p.Heal()
-	// Whether the server still takes the request depends on its version. This is
-	// what it makes if it does: a node of the same session.
-	for _, path := range []string{base(at) + "/x", base(at) + "/x/late-1_x_"} {
-		flags := int32(0)
-		if strings.HasSuffix(path, "_") {
-			flags = zk.FlagEphemeralSequential
-		}
-		if _, err := conn.Create(path, []byte{}, flags, zk.WorldACL(zk.PermAll)); err != nil && !errors.Is(err, zk.ErrNodeExists) {
-			t.Fatal(err)
-		}
+	look := connect(t, next)
+	there, _, changed, err := look.ExistsW(base + "/x")
+	if err != nil || there {
+		t.Fatalf("the queue is there: %v, %v", there, err)
 	}
-	look := admin(t)
-	other := client(t, at)
-	k := must[*locker.Lock](t)(other.Acquire(ctx, "x"))
-	if err := k.Release(ctx); err != nil {
+	before := p.Stats().Requests
+	p.Heal()
+	select {
+	case ev := <-changed:
+		t.Errorf("after the release was answered: %v of %s", ev.Type, ev.Path)
+	case <-time.After(2 * time.Second):
+	}
+	t.Logf("the server got %d bytes late", p.Stats().Requests-before)
+	if g, err = d.Acquire(ctx, r); err != nil { // the session is alive
 		t.Fatal(err)
 	}
-	empty(t, look, at)
+	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestReleaseReplyLost loses the answer to a release: the release has been done
@@ -290,7 +307,7 @@ func TestAskedAgainAfterLostReply(t *testing.T) {
 	if names := nodes(t, conn, base(direct)+"/x"); len(names) != 1 || names[0] != node {
 		t.Fatalf("nodes %v, want %s alone", names, node)
 	}
-	time.Sleep(2500 * time.Millisecond) // the queue has been searched for orphans
+	time.Sleep(2500 * time.Millisecond) // nothing removes it
 	if names := nodes(t, conn, base(direct)+"/x"); len(names) != 1 || names[0] != node {
 		t.Fatalf("nodes %v after a while, want %s alone", names, node)
 	}

@@ -122,9 +122,6 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 		return g, nil, w.deleted()
 	}
 	d.expectOthers(w.parent, len(v.entries) > 1)
-	if deleted, err := w.deleteDuplicates(ctx, v); deleted || err != nil {
-		return g, zkconn.Fired.C, err // the order of a queue with duplicates proves nothing
-	}
 	if v.granted(i) {
 		// Even at the first reading: a later ticket may have seen this one wait, and
 		// be waiting for its mark.
@@ -272,20 +269,6 @@ func (w *waiter) refuse(ctx context.Context) error {
 		return driver.ErrNotAcquired
 	}
 	return err
-}
-
-// deleteDuplicates removes other nodes of this ticket: of a create that was not answered,
-// and was carried out after all.
-func (w *waiter) deleteDuplicates(ctx context.Context, v *view) (deleted bool, err error) {
-	for _, e := range v.entries {
-		if e.id == w.r.ID && e.node != w.node {
-			if err := w.d.remove(ctx, w.parent+"/"+e.node, false); !isGone(err) {
-				return deleted, err
-			}
-			deleted = true
-		}
-	}
-	return deleted, nil
 }
 
 // sleep waits for a wake, or for the end of the ticket or of the wait.

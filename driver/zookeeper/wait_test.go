@@ -3,7 +3,7 @@ package zookeeper
 import (
 	"context"
 	"crypto/rand"
-	"strings"
+	"errors"
 	"testing"
 	"time"
 
@@ -128,26 +128,26 @@ func TestMarkedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestOwnDuplicateAhead: a create that was given up arrives just before the next one of
-// the same ticket. A request that does not wait is not refused because of its own node.
-func TestOwnDuplicateAhead(t *testing.T) {
+// TestReleaseOfAnUnansweredCreate: a create was given up, and may not have been sent yet, since
+// its goroutine has to run first. A release is answered when the create has ended, not before.
+func TestReleaseOfAnUnansweredCreate(t *testing.T) {
 	t.Parallel()
 	ctx, d := inside(t)
-	r := driver.Request{Name: "x", ID: "duplicate-1", TTL: time.Minute, Renewed: true, Wait: true}
-	duplicate, own := enqueue(ctx, t, d, r), enqueue(ctx, t, d, r)
-	r.Wait = false
-	if duplicate == own {
-		t.Fatal("the second create found the first")
+	ended := make(chan struct{})
+	d.mu.Lock()
+	d.creates["given-up-1"] = ended
+	d.mu.Unlock()
+	h := driver.Hold{Name: "x", ID: "given-up-1"}
+	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer cancel()
+	if err := d.Release(short, h); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrLost) {
+		t.Errorf("release: %v, want the end of its context", err)
 	}
-	g, err := d.await(ctx, d.ticketOf(r.Hold(0)), r, time.Now())
-	if err != nil {
-		t.Fatal(err)
+	close(ended)
+	if err := d.Release(ctx, h); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("release: %v, want ErrLost", err)
 	}
-	nodes, _, err := d.conn.Children(ctx, parentOf(own))
-	if err != nil || len(nodes) != 1 || !strings.HasSuffix(own, nodes[0]) {
-		t.Errorf("nodes %v (error %v), want %s alone", nodes, err, own)
-	}
-	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
-		t.Fatal(err)
+	if d.mayHave(h.ID) {
+		t.Error("the ticket is not known to be gone")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -103,8 +104,25 @@ func (c *Conn) CreatePath(ctx context.Context, path string, acl []zk.ACL) error 
 // Multi does all of the operations, or none. A majority must confirm it, so its success
 // shows that the session is alive.
 func (c *Conn) Multi(ctx context.Context, ops ...any) ([]zk.MultiResponse, error) {
+	return c.MultiUntil(ctx, func() {}, ops...)
+}
+
+// MultiUntil is Multi, and calls ended, once, when the request has ended. That may be after
+// MultiUntil has returned, since ctx has ended. Whatever the request does is done by then, and
+// Confirm catches up with it: either it was answered, or its connection has ended. A server that
+// gets a session on a new connection closes the one before (ZooKeeperServer.processConnectRequest),
+// and the leader refuses what another server has still sent for it (SessionTracker.checkSession).
+func (c *Conn) MultiUntil(ctx context.Context, ended func(), ops ...any) ([]zk.MultiResponse, error) {
+	ended = sync.OnceFunc(ended)
 	sent, s := time.Now(), c.Session()
-	a, err := c.do(ctx, func(a *answer) (err error) { a.results, err = c.zk.Multi(ops...); return err })
+	a, err := c.do(ctx, func(a *answer) (err error) {
+		defer ended()
+		a.results, err = c.zk.Multi(ops...)
+		return err
+	})
+	if !WasSent(err) {
+		ended()
+	}
 	if err == nil && s != nil && c.Session() == s {
 		s.confirm(sent)
 	}
