@@ -116,15 +116,6 @@ func (w wholeCluster) serves() {
 	})
 }
 
-// clusterLink is the way of one driver to all masters.
-type clusterLink struct{ *testbed.ProxySet }
-
-func (l clusterLink) DropReplies(on bool) {
-	for _, p := range l.Proxies {
-		p.DropReplies(on)
-	}
-}
-
 // openClusterLink opens a driver whose way to the masters can be cut. A Cluster tells its
 // clients the addresses of its masters, so the client turns them into those of the proxies.
 func openClusterLink(t *testing.T, cluster *testbed.Ensemble, prefix string) (driver.Driver, conformance.Link, error) {
@@ -142,7 +133,7 @@ func openClusterLink(t *testing.T, cluster *testbed.Ensemble, prefix string) (dr
 	})
 	t.Cleanup(func() { _ = c.Close() })
 	d, err := redis.New(c, redis.WithPrefix(prefix))
-	return d, clusterLink{set}, err
+	return d, set, err
 }
 
 func clusterHarness(t *testing.T) conformance.Harness {

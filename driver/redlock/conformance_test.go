@@ -57,16 +57,6 @@ func (a all) Start()  { a.each((*testbed.Server).Start) }
 func (a all) Pause()  { a.each((*testbed.Server).Pause) }
 func (a all) Resume() { a.each((*testbed.Server).Resume) }
 
-// ways are the routes to all nodes.
-type ways struct{ *testbed.ProxySet }
-
-// DropReplies loses the answers of all nodes.
-func (w ways) DropReplies(on bool) {
-	for _, p := range w.Proxies {
-		p.DropReplies(on)
-	}
-}
-
 func clients(t testing.TB, e *testbed.Ensemble) []*goredis.Client {
 	var cs []*goredis.Client
 	for _, addr := range e.Addrs() {
@@ -87,7 +77,7 @@ func harness(t *testing.T) conformance.Harness {
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := nodes.Proxies(t)
 			d, err := open(ctx, p.URL(), prefix)
-			return d, ways{p}, err
+			return d, p, err
 		},
 		Server:   all(nodes.Members),
 		Complete: true,

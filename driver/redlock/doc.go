@@ -129,9 +129,9 @@
 //     before.
 //
 // The fencing token covers all three if the resource checks it: a later grant has a larger
-// token. Tokens keep growing through the loss of data on every node, as long as the nodes'
-// clocks do not go back further than they were down: a node without a fence takes its clock for
-// one.
+// token. Tokens keep growing through the loss of data on every node, as long as a node that
+// has lost some was down for longer than the clocks of the nodes differ, or than its own has
+// gone back: a node without a fence takes its clock for one.
 //
 // Other Redlock clients have no queue: they try, and may win between a release and the grant
 // of the next waiter. They have no fencing token: Inspect shows one that depends on the value of

@@ -69,6 +69,13 @@ func (d *Driver) released(n *node, h driver.Hold, until time.Time, err error) {
 	}
 }
 
+// lost is the error of a ticket that a node does not take any more, since a release of it was there first. Other nodes may
+// have it yet.
+func (d *Driver) lost(t *ticket) error {
+	d.dispose(t.r.Hold(0), t.r.TTL)
+	return driver.ErrLost
+}
+
 // dispose removes what is left of a ticket that is lost, in the background.
 func (d *Driver) dispose(h driver.Hold, lease time.Duration) {
 	for _, n := range d.nodes {

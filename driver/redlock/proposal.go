@@ -247,7 +247,7 @@ func (p *proposal) failure() error {
 	defer p.mu.Unlock()
 	switch {
 	case p.outcome == gone:
-		return driver.ErrLost
+		return p.d.lost(p.t)
 	case p.d.life.Closed():
 		return driver.ErrClosed
 	}

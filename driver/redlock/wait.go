@@ -137,7 +137,7 @@ func (d *Driver) attempt(ctx context.Context, w *waiter) (g driver.Grant, ok boo
 	case granted:
 		return d.grant(w.t, p), true, nil
 	case gone:
-		return g, false, driver.ErrLost
+		return g, false, d.lost(w.t)
 	}
 	d.settle(w)
 	d.yield(w, p)

@@ -19,7 +19,7 @@ func TestWayBack(t *testing.T) {
 		"delivers late": {(*testbed.ProxySet).Cut, (*testbed.ProxySet).Heal},
 		"resets":        {(*testbed.ProxySet).Cut, func(w *testbed.ProxySet) { w.Reset(); w.Heal() }},
 		"refuses":       {(*testbed.ProxySet).Refuse, (*testbed.ProxySet).Heal},
-		"loses answers": {func(w *testbed.ProxySet) { ways{w}.DropReplies(true) }, (*testbed.ProxySet).Heal},
+		"loses answers": {func(w *testbed.ProxySet) { w.DropReplies(true) }, (*testbed.ProxySet).Heal},
 	} {
 		w := nodes.Proxies(t)
 		t.Run(strings.ReplaceAll(fault, " ", "-"), func(t *testing.T) {
