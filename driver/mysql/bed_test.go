@@ -4,17 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	gomysql "github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/mysql"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -47,12 +50,42 @@ func connect(tb testing.TB, srv *testbed.Server, parameters string) *sql.DB {
 
 func connectTo(tb testing.TB, address, parameters string) *sql.DB {
 	tb.Helper()
-	db, err := sql.Open("mysql", mysqltest.Config(tb, address).FormatDSN()+parameters)
+	db, err := sql.Open("mysql", configOf(tb, address).FormatDSN()+parameters)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// configOf says where and as whom an address is reached.
+func configOf(tb testing.TB, address string) *gomysql.Config {
+	tb.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c := gomysql.NewConfig()
+	c.Net, c.Addr, c.DBName = "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	c.User = u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	return c
+}
+
+// openURL opens a driver by URL.
+func openURL(ctx context.Context, address, prefix string) (driver.Driver, error) {
+	a, err := url.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	q := a.Query()
+	q.Set("prefix", prefix)
+	a.RawQuery = q.Encode()
+	u, err := driver.ParseURL(a.String())
+	if err != nil {
+		return nil, err
+	}
+	return driver.Open(ctx, u)
 }
 
 // serverDir makes a folder for files that a server reads, which is another user's.

@@ -1,13 +1,48 @@
 package mysql_test
 
 import (
+	"context"
 	"testing"
 
-	"github.com/lockerproject/locker/internal/mysqltest"
+	"github.com/lockerproject/locker/conformance"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// On Oracle's MySQL the suite is run by package mysqltest, at the same time.
-func TestConformance(t *testing.T) {
-	mysqltest.Run(t, testbed.MariaDB)
+func TestConformance(t *testing.T) { conform(t, testbed.MariaDB) }
+
+// It is not run where there is no MySQL: scripts/install-servers.sh mysql.
+func TestConformanceMySQL(t *testing.T) { conform(t, testbed.MySQL) }
+
+// conform proves the driver on a server. On one that the environment names, the cases that
+// kill it are left out.
+func conform(t *testing.T, start func(testing.TB, ...testbed.Option) *testbed.Server) {
+	t.Helper()
+	h := harness(t, start)
+	if h.Server != nil {
+		h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t, start), nil }
+	}
+	conformance.Run(t, h)
+}
+
+func harness(t *testing.T, start func(testing.TB, ...testbed.Option) *testbed.Server) conformance.Harness {
+	t.Helper()
+	srv := start(t, testbed.Durable(), testbed.Faults(), testbed.OrExternal())
+	db := connect(t, srv, "")
+	h := conformance.Harness{
+		Open: func(ctx context.Context) (driver.Driver, error) { return openURL(ctx, srv.URL(), "conformance") },
+		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
+			p := srv.Proxy(t)
+			d, err := openURL(ctx, p.URL(), "conformance")
+			return d, p, err
+		},
+		Keys: func(ctx context.Context) (n int, err error) {
+			err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM conformance_tickets").Scan(&n)
+			return n, err
+		},
+	}
+	if srv.CanFault() {
+		h.Server, h.Complete = srv, true
+	}
+	return h
 }

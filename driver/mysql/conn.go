@@ -5,16 +5,14 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"errors"
+	"net"
 	"sync"
 	"time"
+
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 const (
-	// patience is how long a request waits for a connection of a pool that is
-	// exhausted. The pool is the user's: work may hold all connections while the locks
-	// that protect it have to be renewed.
-	patience = 200 * time.Millisecond
-
 	// staleAfter is how long a request goes unanswered before the pool's idle
 	// connections are considered broken.
 	staleAfter = 500 * time.Millisecond
@@ -39,7 +37,7 @@ func (s *store) with(caller context.Context, f func(context.Context, *sql.Conn) 
 		stats := s.db.Stats()
 		c, free, err := s.conn(ctx, stats)
 		if err != nil {
-			return &notDone{err}
+			return &notDone{hungUp(err)}
 		}
 		began := time.Now()
 		err = f(ctx, c)
@@ -57,6 +55,14 @@ func (s *store) with(caller context.Context, f func(context.Context, *sql.Conn) 
 			return err
 		}
 	}
+}
+
+// hungUp makes a failed dial of the client's error for a server that hangs up during the handshake: it is not exported.
+func hungUp(err error) error {
+	if err.Error() == "bad connection" {
+		return &net.OpError{Op: "dial", Net: "mysql", Err: err}
+	}
+	return err
 }
 
 // discardIdle closes the connections that nobody uses. When a request was not answered,
@@ -86,11 +92,7 @@ func exhausted(s sql.DBStats) bool {
 func (s *store) conn(ctx context.Context, stats sql.DBStats) (*sql.Conn, func(), error) {
 	wait, cancel := ctx, func() {}
 	if exhausted(stats) {
-		bound := patience
-		if end, ok := ctx.Deadline(); ok { // the request needs most of the time: the renewal of a short lease has little
-			bound = min(bound, time.Until(end)/4)
-		}
-		wait, cancel = context.WithTimeout(ctx, bound)
+		wait, cancel = context.WithTimeout(ctx, sqlqueue.Patience(ctx))
 	}
 	c, err := s.db.Conn(wait)
 	tooLong := err != nil && wait.Err() != nil && ctx.Err() == nil

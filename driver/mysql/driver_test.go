@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/mysql"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -61,7 +60,7 @@ func TestKilledConnections(t *testing.T) {
 // ownAccount makes an account for one test, and returns its URL.
 func ownAccount(t *testing.T, srv *testbed.Server) string {
 	t.Helper()
-	as, user := mysqltest.Config(t, srv.URL()), fmt.Sprintf("o%d_%d", time.Now().UnixNano()%1e9, prefixes.Add(1))
+	as, user := configOf(t, srv.URL()), fmt.Sprintf("o%d_%d", time.Now().UnixNano()%1e9, prefixes.Add(1))
 	root := connect(t, srv, "?multiStatements=true")
 	_, err := root.ExecContext(t.Context(), fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT ALL ON %s.* TO %[1]s@'%%'", user, as.DBName))
 	must(t, err)
@@ -125,9 +124,9 @@ func TestFewRights(t *testing.T) {
 		root := connect(t, srv, "?multiStatements=true")
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
 		_, err := root.ExecContext(t.Context(), fmt.Sprintf(
-			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON %s.* TO %s@'%%'", user, mysqltest.Config(t, srv.URL()).DBName, user))
+			"CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON %s.* TO %s@'%%'", user, configOf(t, srv.URL()).DBName, user))
 		must(t, err)
-		as := mysqltest.Config(t, srv.URL())
+		as := configOf(t, srv.URL())
 		db := connectTo(t, fmt.Sprintf("mysql://%s:s3cret@%s/%s", user, as.Addr, as.DBName), "")
 		for _, opts := range [][]mysql.Option{nil, {mysql.WithoutCreate()}} {
 			l, d, prefix := fresh(t, db, opts...)

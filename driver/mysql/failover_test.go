@@ -16,7 +16,6 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -57,7 +56,7 @@ func newPair(t *testing.T) *pair {
 // asMaster tells a replica where its primary is.
 func asMaster(t *testing.T, primary *testbed.Server) string {
 	t.Helper()
-	c := mysqltest.Config(t, primary.URL())
+	c := configOf(t, primary.URL())
 	host, port, err := net.SplitHostPort(c.Addr)
 	must(t, err)
 	return fmt.Sprintf("MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='%s', MASTER_PASSWORD='%s', MASTER_CONNECT_RETRY=1", host, port, c.User, c.Passwd)

@@ -15,7 +15,6 @@ import (
 	gomysql "github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -125,7 +124,7 @@ func overHole(t *testing.T, srv *testbed.Server) (*hole, *sql.DB) {
 	t.Cleanup(h.close)
 	gomysql.RegisterDialContext("hole"+t.Name(), h.dial)
 	t.Cleanup(func() { gomysql.DeregisterDialContext("hole" + t.Name()) })
-	c := mysqltest.Config(t, srv.URL())
+	c := configOf(t, srv.URL())
 	c.Net = "hole" + t.Name()
 	connector, err := gomysql.NewConnector(c)
 	must(t, err)

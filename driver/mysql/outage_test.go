@@ -2,16 +2,21 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
+
+	gomysql "github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/mysql"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -20,7 +25,7 @@ func onProxy(t *testing.T, srv *testbed.Server) (d *mysql.Driver, direct *mysql.
 	t.Helper()
 	_, direct, prefix := fresh(t, connect(t, srv, ""))
 	proxy = srv.Proxy(t)
-	opened, err := mysqltest.Open(t.Context(), proxy.URL(), prefix)
+	opened, err := openURL(t.Context(), proxy.URL(), prefix)
 	must(t, err)
 	t.Cleanup(func() { must(t, opened.Close()) })
 	return opened.(*mysql.Driver), direct, proxy
@@ -220,7 +225,7 @@ func TestCloseOnACutWay(t *testing.T) {
 	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		_, _, prefix := fresh(t, connect(t, srv, ""))
 		proxy := srv.Proxy(t)
-		d, err := mysqltest.Open(t.Context(), proxy.URL(), prefix)
+		d, err := openURL(t.Context(), proxy.URL(), prefix)
 		must(t, err)
 		l := locker.New(d)
 		cycle(t, l, "a")
@@ -247,7 +252,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
 		proxy := srv.Proxy(t)
 		proxy.Cut()
-		d, err := mysqltest.Open(t.Context(), proxy.URL(), fmt.Sprintf("c%d", prefixes.Add(1)))
+		d, err := openURL(t.Context(), proxy.URL(), fmt.Sprintf("c%d", prefixes.Add(1)))
 		must(t, err)
 		done, closed := make(chan error, 1), make(chan error, 1)
 		go func() {
@@ -274,4 +279,39 @@ func TestCloseWhileConnecting(t *testing.T) {
 			t.Errorf("a request that was connecting: %v", err)
 		}
 	})
+}
+
+// hungUp is a connection whose server hangs up during the handshake.
+type hungUp struct{ net.Conn }
+
+func (hungUp) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+// A server that hangs up before its greeting is answered is away, as one that refuses connections is.
+func TestServerHangsUp(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedMariaDB(t)
+	var away atomic.Bool
+	c := configOf(t, srv.URL())
+	c.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, addr)
+		if err == nil && away.Load() {
+			conn = hungUp{conn}
+		}
+		return conn, err
+	}
+	connector, err := gomysql.NewConnector(c)
+	must(t, err)
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { _ = db.Close() })
+	db.SetMaxIdleConns(0)
+	_, d, _ := fresh(t, db)
+	must(t, d.Ping(t.Context()))
+	away.Store(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err = d.Acquire(ctx, request("a", false))
+	if !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v, want ErrUnavailable", err)
+	}
 }

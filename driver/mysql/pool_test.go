@@ -12,7 +12,6 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -84,8 +83,12 @@ func TestExtraConnectionIsClosed(t *testing.T) {
 		}
 	}
 	group.Wait()
-	if s := db.Stats(); s.MaxOpenConnections != 1 || s.OpenConnections != 1 {
-		t.Errorf("%d of %d connections are open, want 1 of 1", s.OpenConnections, s.MaxOpenConnections)
+	s := db.Stats() // what a process asks for its waiters by itself may go on for a moment after the last of them
+	for end := time.Now().Add(5 * time.Second); s.MaxOpenConnections != 1 || s.OpenConnections != 1; s = db.Stats() {
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d connections are open, want 1 of 1", s.OpenConnections, s.MaxOpenConnections)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 	must(t, c.Close())
 	must(t, take(t, a, "a").Release(t.Context()))
@@ -131,7 +134,7 @@ func TestMissingRights(t *testing.T) {
 		l, all, prefix := fresh(t, root)
 		must(t, take(t, l, "a").Release(t.Context()))
 		must(t, all.Ping(t.Context()))
-		as := mysqltest.Config(t, srv.URL())
+		as := configOf(t, srv.URL())
 		for i, rights := range []string{"SELECT", "SELECT, INSERT, UPDATE", "SELECT, UPDATE, DELETE", "SELECT, INSERT, DELETE", "INSERT, UPDATE, DELETE"} {
 			user := fmt.Sprintf("m%d_%d", i, time.Now().UnixNano()%1e9)
 			_, err := root.ExecContext(t.Context(), fmt.Sprintf("CREATE USER %s@'%%' IDENTIFIED BY 's3cret'; GRANT %s ON %s.* TO %s@'%%'", user, rights, as.DBName, user))

@@ -260,88 +260,30 @@ func (s *store) Leave(ctx context.Context, process int64) error {
 	return err
 }
 
-const (
-	dueLeast = 8       // tickets that Due reads of a queue at first
-	dueAll   = 1 << 30 // and then, if they are all shared
-	dueNames = 100     // queues of one statement
-)
-
-// A row has what Due needs of a ticket.
-type row struct {
-	driver.Ticket
-	process int64
-	left    time.Duration // of its lease or, if it waits, of the life of its process
-}
+// dueNames is how many queues one statement reads.
+const dueNames = 100
 
 // Due implements sqlqueue.Store.
-func (s *store) Due(ctx context.Context, process int64, names []string) (due []sqlqueue.Due, err error) {
-	for some := range slices.Chunk(names, dueNames) {
-		qs, err := s.heads(ctx, some, dueLeast)
-		for i, q := range qs {
-			if err == nil && len(q) == dueLeast && !slices.ContainsFunc(q, func(r row) bool { return !r.Shared }) {
-				var all [][]row
-				if all, err = s.heads(ctx, some[i:i+1], dueAll); err == nil {
-					q = all[0]
-				}
-			}
-			w := slices.IndexFunc(q, func(r row) bool { return !r.Held })
-			due = append(due, sqlqueue.Due{In: dueIn(q), First: w >= 0 && q[w].process == process})
+func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqueue.Due, error) {
+	due := make([]sqlqueue.Due, len(names))
+	for from := 0; from < len(names); from += dueNames {
+		var queries []string
+		for i, name := range names[from:min(from+dueNames, len(names))] {
+			queries = append(queries, s.w.render("due", values{Request: driver.Request{Name: name}, key: from + i, process: process}))
 		}
+		_, err := query(ctx, s, strings.Join(queries, " UNION ALL "), func(rows *sql.Rows) (none struct{}, err error) {
+			var i, micros int64
+			var first bool
+			if err = rows.Scan(&i, &micros, &first); err == nil {
+				due[i] = sqlqueue.Due{In: time.Duration(micros) * time.Microsecond, First: first}
+			}
+			return none, err
+		})
 		if err != nil {
 			return nil, err
 		}
 	}
 	return due, nil
-}
-
-// heads returns the first tickets of queues.
-func (s *store) heads(ctx context.Context, names []string, most int) ([][]row, error) {
-	var text strings.Builder
-	for i, name := range names {
-		if i > 0 {
-			text.WriteString(" UNION ALL ")
-		}
-		text.WriteString(s.w.render("heads", values{Request: driver.Request{Name: name}, key: i, most: most}))
-	}
-	qs := make([][]row, len(names))
-	_, err := query(ctx, s, text.String(), func(rows *sql.Rows) (none struct{}, err error) {
-		var r row
-		var i int
-		var micros int64
-		err = rows.Scan(&i, &r.Token, &r.process, &r.Shared, &r.Limit, &r.Held, &micros)
-		r.left = time.Duration(micros) * time.Microsecond
-		if err == nil {
-			qs[i] = append(qs[i], r)
-		}
-		return none, err
-	})
-	for _, q := range qs {
-		slices.SortFunc(q, func(a, b row) int { return cmp.Compare(a.Token, b.Token) })
-	}
-	return qs, err
-}
-
-// dueIn returns when the first of the tickets at the head of a queue expires, up to an exclusive one; less than 0 if one
-// has, or could be granted.
-func dueIn(q []row) time.Duration {
-	in := time.Hour
-	shown := make([]driver.Ticket, len(q))
-	for i, r := range q {
-		shown[i] = r.Ticket
-	}
-	granted := driver.Granted(shown)
-	for i, r := range q {
-		if granted[i] && !r.Held {
-			return -1
-		}
-		if in = min(in, r.left); !r.Shared {
-			break
-		}
-	}
-	if in <= 0 {
-		return -1
-	}
-	return in
 }
 
 // Advance implements sqlqueue.Store.

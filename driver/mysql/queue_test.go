@@ -14,7 +14,6 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/mysql"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -247,7 +246,7 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		address := srv.URL()
 		prefix := fmt.Sprintf("h%d", prefixes.Add(1))
-		d, err := mysqltest.Open(t.Context(), address, prefix)
+		d, err := openURL(t.Context(), address, prefix)
 		must(t, err)
 		const hold = time.Second
 		r := driver.Request{Name: "a", ID: "hold-1", TTL: hold, MinHold: hold}
@@ -260,7 +259,7 @@ func TestMinHoldOutlivesTheDriver(t *testing.T) {
 		)
 		took := testbed.Elapsed(func() {
 			must(t, d.Close())
-			other, err = mysqltest.Open(t.Context(), address, prefix)
+			other, err = openURL(t.Context(), address, prefix)
 			must(t, err)
 			g, err = other.Acquire(t.Context(), driver.Request{Name: "a", ID: "next-1", TTL: time.Minute, Wait: true})
 		})

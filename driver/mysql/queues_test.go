@@ -15,7 +15,6 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue/sqltest"
 	"github.com/lockerproject/locker/driver/mysql"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -183,7 +182,7 @@ func client(t *testing.T, srv *testbed.Server, input string, args ...string) str
 	if err != nil {
 		testbed.Lacks(t, "no mysql: apt-get install mariadb-client")
 	}
-	c := mysqltest.Config(t, srv.URL())
+	c := configOf(t, srv.URL())
 	host, port, _ := strings.Cut(c.Addr, ":")
 	cmd := exec.CommandContext(t.Context(), bin, append([]string{
 		"--no-defaults", "--protocol=tcp", "--host=" + host, "--port=" + port, "--user=" + c.User, "--default-character-set=utf8mb4",

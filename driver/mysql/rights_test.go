@@ -11,7 +11,6 @@ import (
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/mysql"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -19,7 +18,7 @@ import (
 func TestDocumentedRights(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		root := connect(t, srv, "?multiStatements=true")
-		as := mysqltest.Config(t, srv.URL())
+		as := configOf(t, srv.URL())
 		_, dba, prefix := fresh(t, root)
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
 		named := strings.NewReplacer("'locks'", "'"+user+"'", "'ops'", "'ops"+user+"'", "app.locker_", as.DBName+"."+prefix+"_", "app.*", as.DBName+".*").Replace
@@ -36,7 +35,7 @@ func TestDocumentedRights(t *testing.T) {
 			exec(g)
 		}
 		address := fmt.Sprintf("mysql://%s:s3cret@%s/%s?create=false", user, as.Addr, as.DBName)
-		d, err := mysqltest.Open(t.Context(), address, prefix)
+		d, err := openURL(t.Context(), address, prefix)
 		must(t, err)
 		t.Cleanup(func() { must(t, d.Close()) })
 		ping := d.(driver.Pinger).Ping
@@ -62,7 +61,7 @@ func TestDocumentedRights(t *testing.T) {
 			t.Errorf("%d rights were revoked", revoked)
 		}
 		exec("REVOKE EXECUTE ON app.* FROM 'locks'@'%'")
-		other, err := mysqltest.Open(t.Context(), address, prefix) // a connection keeps the rights on its database
+		other, err := openURL(t.Context(), address, prefix) // a connection keeps the rights on its database
 		must(t, err)
 		t.Cleanup(func() { must(t, other.Close()) })
 		_, err = other.Acquire(t.Context(), driver.Request{Name: "a", ID: "a", TTL: time.Minute})
@@ -73,7 +72,7 @@ func TestDocumentedRights(t *testing.T) {
 		}
 		exec("GRANT EXECUTE ON app.* TO 'locks'@'%'")
 		must(t, ping(t.Context()))
-		conformQuickly(t, conformance.Harness{Open: func(ctx context.Context) (driver.Driver, error) { return mysqltest.Open(ctx, address, prefix) }})
+		conformQuickly(t, conformance.Harness{Open: func(ctx context.Context) (driver.Driver, error) { return openURL(ctx, address, prefix) }})
 		guardWithFewRights(t, address, prefix)
 		ops := connectTo(t, fmt.Sprintf("mysql://ops%s:s3cret@%s/%s", user, as.Addr, as.DBName), "")
 		count(t, ops, prefix+"_queues")

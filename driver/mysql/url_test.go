@@ -14,7 +14,6 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/mysql"
-	"github.com/lockerproject/locker/internal/mysqltest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -54,7 +53,7 @@ func secureServer(t *testing.T, start func(testing.TB, ...testbed.Option) *testb
 	srv := start(t, testbed.Args("--ssl-ca="+copied(certs.CA), "--ssl-cert="+copied(certs.ServerCert), "--ssl-key="+copied(certs.ServerKey)))
 	root := connect(t, srv, "?multiStatements=true")
 	_, err := root.ExecContext(t.Context(), fmt.Sprintf(
-		"CREATE USER app@'%%' IDENTIFIED BY 's3cret' REQUIRE X509; GRANT ALL ON %s.* TO app@'%%'", mysqltest.Config(t, srv.URL()).DBName))
+		"CREATE USER app@'%%' IDENTIFIED BY 's3cret' REQUIRE X509; GRANT ALL ON %s.* TO app@'%%'", configOf(t, srv.URL()).DBName))
 	must(t, err)
 	return srv
 }
@@ -101,7 +100,7 @@ func TestTLS(t *testing.T) {
 // trySecure acquires a lock by a URL of these parameters.
 func trySecure(t *testing.T, srv *testbed.Server, host string, parameters ...map[string]string) error {
 	t.Helper()
-	as := mysqltest.Config(t, srv.URL())
+	as := configOf(t, srv.URL())
 	q := url.Values{}
 	for _, some := range parameters {
 		for k, v := range some {

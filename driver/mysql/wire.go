@@ -41,10 +41,6 @@ const executionTime = "(UTC_TIMESTAMP(6) + INTERVAL MOD(TIMESTAMPDIFF(MICROSECON
 // autocommitOn is true where autocommit is on, and out of range where it is off: 2^64-1, and one more.
 const autocommitOn = "18446744073709551615 + (1 - @@autocommit)"
 
-// ticketColumns are what a decision needs of a ticket t, beside its process p; see scanRow.
-const ticketColumns = "t.seq, t.process, t.shared, t.permits, t.held, " +
-	"COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(t.held, t.expires_at, p.alive_until)), -1)"
-
 // Assignments in procedures: the anchor has no ticket any more, but stays; a ticket that waits becomes a holder, and the
 // anchor if it is exclusive. Its lease does not outlive the row of its process.
 const (
@@ -96,7 +92,7 @@ func withoutComments(block string) string {
 func (w *wire) tables(text string) string {
 	text = strings.NewReplacer(
 		"{edition}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)",
-		"{ticket}", ticketColumns, "{vacated}", vacated, "{granted}", granted, "{here}", "("+thisServer+") = {start}", "{now}", executionTime,
+		"{vacated}", vacated, "{granted}", granted, "{here}", "("+thisServer+") = {start}", "{now}", executionTime,
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{server}", thisServer)
 	for _, name := range procedures {

@@ -175,7 +175,7 @@ BEGIN
 	FOR f IN
 		SELECT p.oid FROM pg_catalog.pg_proc p
 		WHERE p.pronamespace = to_regnamespace({schema_text}) AND starts_with(p.proname, {prefix_text})
-			AND substr(p.proname, length({prefix_text}) + 1) ~ '^({functions}|number|pass|end|beat|look|poke)[0-9]+(_[0-9a-f]+)?$'
+			AND substr(p.proname, length({prefix_text}) + 1) ~ '^({functions})[0-9]+_[0-9a-f]+$'
 			AND right(p.proname, length({suffix_text})) <> {suffix_text}
 	LOOP
 		EXECUTE 'DROP FUNCTION ' || f;

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"io"
 	"strings"
@@ -27,7 +26,10 @@ var errReplica = errors.New("the server is a replica")
 // noWrites reports whether the server, or the transaction, does not take writes.
 func noWrites(err error) bool { return code(err) == codeReadOnly || errors.Is(err, errReplica) }
 
-const codeDenied = "42501"
+const (
+	codeDenied      = "42501"
+	codeLockTimeout = "55P03"
+)
 
 // code is the SQLSTATE of an error; "" if the error is not the database's.
 func code(err error) string {
@@ -52,7 +54,7 @@ func undone(err error) bool {
 		return true
 	}
 	switch code(err) {
-	case codeChanged, "40001", "40P01", "55P03", "57014", "57P03", "53300":
+	case codeChanged, "40001", "40P01", codeLockTimeout, "57014", "57P03", "53300":
 		return true
 	case "":
 		return pgconn.SafeToRetry(err) && !isConnect(err)
@@ -100,6 +102,9 @@ func unavailable(err error) bool {
 
 // Class implements sqlqueue.Store.
 func (*store) Class(err error) (c sqlqueue.Class) {
+	if errors.Is(err, errBusy) { // the core asks again later
+		return sqlqueue.Undone | sqlqueue.Down
+	}
 	if refused(err) {
 		c |= sqlqueue.Undone
 	}
@@ -110,16 +115,4 @@ func (*store) Class(err error) (c sqlqueue.Class) {
 		c |= sqlqueue.Down
 	}
 	return c
-}
-
-// lock locks c for one goroutine at a time, which unlocks it by receiving from c.
-func (s *store) lock(ctx context.Context, c chan struct{}) error {
-	select {
-	case c <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.closing:
-		return driver.ErrClosed
-	}
 }

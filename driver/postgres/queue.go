@@ -2,8 +2,8 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,7 +22,7 @@ var (
 // Take implements sqlqueue.Store.
 func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
 	var text string
-	text, a.Grants, err = s.call(ctx, sending{sent: &a.Sent, until: until}, s.w.acquire, []byte(r.Name), r.ID, process, r.Shared, permits(r),
+	text, a.Grants, err = s.call(ctx, sending{sent: &a.Sent, until: until}, s.w.acquire, []byte(r.Name), r.ID, process, r.Shared, sqlqueue.Permits(r.Limit),
 		sqlqueue.Micros(r.TTL), r.Wait, []byte(r.Owner), []byte(r.Note))
 	if err != nil {
 		return a, err
@@ -45,17 +45,29 @@ func (s *store) Take(ctx context.Context, process int64, r driver.Request, until
 	return a, err
 }
 
+// lockTimeout is how long a removal waits for a lock of the database at a time. A client that gives up before the server
+// does breaks the connection: when hundreds leave a queue at once, what it takes to open as many new ones keeps the server
+// from the removals.
+const lockTimeout = 700 * time.Millisecond
+
+// errBusy says that a removal may not wait for another lockTimeout.
+var errBusy = errors.New("the queue is in use")
+
 // Remove implements sqlqueue.Store.
 func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (sqlqueue.Removal, error) {
-	return s.removal(s.call(ctx, sending{}, s.w.release, []byte(h.Name), h.ID, process))
+	return s.remove(ctx, s.w.release, []byte(h.Name), h.ID, process)
 }
 
 // Break implements sqlqueue.Store.
 func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
-	return s.removal(s.call(ctx, sending{}, s.w.breaks, []byte(name), int64(token), process)) //nolint:gosec // the engine has checked it
+	return s.remove(ctx, s.w.breaks, []byte(name), int64(token), process) //nolint:gosec // the engine has checked it
 }
 
-func (*store) removal(text string, grants []sqlqueue.Grant, err error) (sqlqueue.Removal, error) {
+func (s *store) remove(ctx context.Context, sql string, args ...any) (sqlqueue.Removal, error) {
+	text, grants, err := s.call(ctx, sending{}, sql, args...)
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < lockTimeout && code(err) == codeLockTimeout {
+		err = fmt.Errorf("%w: %w", errBusy, err)
+	}
 	return sqlqueue.Removal{Found: text != "l", Grants: grants}, err
 }
 
@@ -195,10 +207,7 @@ func rowInspected(row pgx.CollectableRow) (t driver.Ticket, err error) {
 	var owner, note []byte
 	err = row.Scan(&t.ID, &token, &owner, &note, &t.Shared, &permits, &t.Held, &since, &left)
 	t.Token = uint64(token) //nolint:gosec // the schema has them positive
-	t.Owner, t.Note = string(owner), string(note)
-	if permits != anyNumber {
-		t.Limit = int(permits)
-	}
+	t.Owner, t.Note, t.Limit = string(owner), string(note), sqlqueue.Limit(permits)
 	t.Since = time.UnixMicro(since)
 	t.Remaining = time.Duration(left) * time.Microsecond
 	return t, err
@@ -222,17 +231,6 @@ func (s *store) call(ctx context.Context, how sending, sql string, args ...any) 
 		return "", nil, err
 	}
 	return parseReply(texts[0])
-}
-
-// anyNumber is how the tables store that a ticket has no limit.
-const anyNumber = math.MaxInt64
-
-// permits is a limit as the tables store it.
-func permits(r driver.Request) int64 {
-	if r.Limit == 0 {
-		return anyNumber
-	}
-	return int64(r.Limit)
 }
 
 // slot returns the slot of the row of a held ticket.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -17,7 +18,7 @@ import (
 type edition struct{ version, hash string }
 
 // current is the edition of this package. Raise the version with any change of the tables, or of what the functions do.
-var current = edition{"6", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
+var current = edition{"7", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
 
 func (e edition) suffix() string { return e.version + "_" + e.hash }
 
@@ -37,7 +38,7 @@ type versionError struct {
 func (e *versionError) Error() string {
 	have, ok := strings.CutPrefix(e.comment, commentBegin)
 	if !ok {
-		have = "before 4, unless the table is another program's"
+		have = "unknown, or the table is another program's"
 	}
 	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
 		"version only. The SQL that postgres.Schema returns (locker schema postgres) moves the tables to the version of the "+
@@ -83,10 +84,14 @@ func (s *store) createSchema(ctx context.Context, missing error) error {
 	if !s.opts.create || s.used.Load() {
 		return s.whyMissing(ctx, missing)
 	}
-	if err := s.lock(ctx, s.creating); err != nil {
-		return err
+	select {
+	case s.creating <- struct{}{}:
+		defer func() { <-s.creating }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-s.closing:
+		return driver.ErrClosed
 	}
-	defer func() { <-s.creating }()
 	err := s.with(ctx, false, func(c *pgx.Conn) error {
 		return inReadWrite(ctx, c, func(tx pgx.Tx) error { return s.w.create(ctx, tx.Conn(), missing) })
 	})
@@ -102,22 +107,22 @@ func (s *store) isNothingThere(ctx context.Context, missing error) (nothing bool
 	if !s.opts.create || s.used.Load() {
 		return false, nil
 	}
-	err = s.with(ctx, false, func(c *pgx.Conn) error {
-		there, err := s.w.state(ctx, c, missing)
-		nothing = err == nil && !there.table
+	there, err := s.state(ctx, missing)
+	return err == nil && !there.table, err
+}
+
+func (s *store) state(ctx context.Context, missing error) (there state, err error) {
+	err = s.with(ctx, false, func(c *pgx.Conn) (err error) {
+		there, err = s.w.state(ctx, c, missing)
 		return err
 	})
-	return nothing, err
+	return there, err
 }
 
 // whyMissing returns an error that explains what is missing, if this driver must not create it. It returns nil if nothing
 // is: somebody has created it since the statement failed, and another statement of this driver has used it.
 func (s *store) whyMissing(ctx context.Context, missing error) error {
-	var there state
-	err := s.with(ctx, false, func(c *pgx.Conn) (err error) {
-		there, err = s.w.state(ctx, c, missing)
-		return err
-	})
+	there, err := s.state(ctx, missing)
 	if err != nil || there.complete {
 		return err
 	}

@@ -41,11 +41,6 @@ CREATE TABLE IF NOT EXISTS {processes} (
 CREATE SEQUENCE IF NOT EXISTS {token};
 
 DO $locker$ BEGIN
-	-- The tables of version 4 had other names for two columns.
-	IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = {tickets_text}::regclass AND attname = 'claim' AND NOT attisdropped) THEN
-		ALTER TABLE {tickets} RENAME COLUMN claim TO provisional;
-		ALTER TABLE {processes} RENAME COLUMN beat TO heartbeat;
-	END IF;
 	-- A plan that was made while a table is small may scan it, and is kept while the table grows.
 	-- So the table is never small: it begins with some empty pages, and keeps them.
 	IF pg_relation_size({tickets_text}) = 0 THEN

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // A store has the connections. It is the dialect of the engine; see queue.go.
@@ -22,20 +24,8 @@ type store struct {
 	used       atomic.Bool // the tables were there
 	spare      chan spare  // the one spare connection, unless it is in use
 
-	creating chan struct{}   // see lock: one goroutine creates the tables
+	creating chan struct{}   // held by the goroutine that creates the tables
 	closing  <-chan struct{} // is closed when Close begins
-}
-
-// patience is how long a request waits for a connection of the pool before it uses the spare one. The pool is the
-// user's, who may be using all of it.
-const patience = 200 * time.Millisecond
-
-// patienceOf leaves most of ctx's time for the request itself: the renewal of a short lease has little.
-func patienceOf(ctx context.Context) time.Duration {
-	if end, ok := ctx.Deadline(); ok {
-		return min(patience, time.Until(end)/4)
-	}
-	return patience
 }
 
 // with runs f on a connection. A request is one statement, which is one transaction: nothing of it depends on the
@@ -60,7 +50,7 @@ func (s *store) with(ctx context.Context, patient bool, f func(*pgx.Conn) error)
 func (s *store) anyConn(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
 	wait, cancel := ctx, context.CancelFunc(func() {})
 	if !patient {
-		wait, cancel = context.WithTimeout(ctx, patienceOf(ctx))
+		wait, cancel = context.WithTimeout(ctx, sqlqueue.Patience(ctx))
 	}
 	c, err := s.pool.Acquire(wait)
 	exhausted := wait.Err() != nil && ctx.Err() == nil

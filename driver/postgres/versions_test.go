@@ -101,10 +101,10 @@ func TestTwoVersions(t *testing.T) {
 	}
 }
 
-// Tables from before the comment named the version are upgraded.
-func TestBeforeVersions(t *testing.T) {
+// Tables of which no comment says the version are upgraded.
+func TestUnknownVersion(t *testing.T) {
 	t.Parallel()
-	const old = "3000000000" // longer than the present hash, which may end with 3
+	const old = "3_0123abcd"
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
 	ok(t, d.Create(t.Context(), nil))
@@ -117,7 +117,7 @@ func TestBeforeVersions(t *testing.T) {
 		END $$`), pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)
 	fresh, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	refusedBy(t, fresh, "before 4", postgres.Current.String())
+	refusedBy(t, fresh, "unknown", postgres.Current.String())
 	_, err = p.Exec(t.Context(), d.SchemaText(), pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)
 	if n := countFunctions(t, p, prefix, old); n != 0 {
@@ -127,44 +127,6 @@ func TestBeforeVersions(t *testing.T) {
 	k, err := l.Acquire(t.Context(), "a", locker.WithoutRenewal())
 	ok(t, err)
 	ok(t, k.Release(t.Context()))
-}
-
-// The SQL upgrades the tables of version 4, in which two columns and some functions had other names, and keeps
-// the tickets. Until then the programs of this version are refused.
-func TestUpgradeFromVersion4(t *testing.T) {
-	t.Parallel()
-	prefix := unique()
-	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	held := driver.Request{Name: "a", ID: "held", TTL: time.Minute}
-	g, err := d.Acquire(t.Context(), held)
-	ok(t, err)
-	for _, old := range []string{
-		"ALTER TABLE PREFIX_tickets RENAME provisional TO claim", "ALTER TABLE PREFIX_processes RENAME heartbeat TO beat",
-		"ALTER FUNCTION PREFIX_advanceNEW RENAME TO PREFIX_pokeOLD", "ALTER FUNCTION PREFIX_next_tokenNEW RENAME TO PREFIX_numberOLD",
-		"ALTER FUNCTION PREFIX_hand_overNEW RENAME TO PREFIX_passOLD", "ALTER FUNCTION PREFIX_end_leaseNEW RENAME TO PREFIX_endOLD",
-		"ALTER FUNCTION PREFIX_heartbeatNEW RENAME TO PREFIX_beatOLD", "ALTER FUNCTION PREFIX_dueNEW RENAME TO PREFIX_lookOLD",
-		"ALTER FUNCTION PREFIX_acquireNEW RENAME TO PREFIX_acquireOLD", "COMMENT ON TABLE PREFIX_tickets IS 'locker: tickets, schema 4 (0123abcd)'",
-	} {
-		_, err := p.Exec(t.Context(), strings.NewReplacer("PREFIX", prefix, "NEW", postgres.Version, "OLD", "4_0123abcd").Replace(old))
-		ok(t, err)
-	}
-	fresh, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	_, err = fresh.Acquire(t.Context(), driver.Request{Name: "a", ID: "next", TTL: time.Minute})
-	for _, want := range []string{"4 (0123abcd)", postgres.Current.String(), "postgres.Schema"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("the error is %v, want %q in it", err, want)
-		}
-	}
-	_, err = p.Exec(t.Context(), d.SchemaText(), pgx.QueryExecModeSimpleProtocol)
-	ok(t, err)
-	if n := countFunctions(t, p, prefix, "4_0123abcd"); n != 0 {
-		t.Errorf("%d old functions are left", n)
-	}
-	ok(t, fresh.Renew(t.Context(), held.Hold(g.Token), time.Minute))
-	_, err = fresh.Acquire(t.Context(), driver.Request{Name: "a", ID: "next", TTL: time.Minute})
-	is(t, err, driver.ErrNotAcquired)
-	ok(t, fresh.Release(t.Context(), held.Hold(g.Token)))
-	ok(t, fresh.Ping(t.Context()))
 }
 
 // The SQL of one prefix drops no function of another.

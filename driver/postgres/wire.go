@@ -51,14 +51,19 @@ func newWire(e edition, schema, prefix string, async bool) (*wire, error) {
 	n := names{e, schema, prefix}
 	w := &wire{edition: e, tickets: n.qualified("tickets"), channel: prefix + "_"}
 	w.txSeed, _ = strconv.ParseInt(key(schema, prefix, "transaction"), 10, 64)
-	replacer := strings.NewReplacer(append(n.pairs(), "{commits}", commits(async))...)
+	commits := " WHERE true" // the end of a statement that writes and that somebody waits for
+	if async {               // it does not wait for the disk
+		commits += set("synchronous_commit", "off")
+	}
+	removes := commits + set("lock_timeout", lockTimeout.String())
+	replacer := strings.NewReplacer(append(n.pairs(), "{commits}", commits, "{removes}", removes)...)
 	for to, text := range map[*string]string{
 		&w.schema:      schemaSQL + "\n" + functionsSQL + "\n" + backgroundSQL,
 		&w.lock:        "SELECT pg_advisory_xact_lock({schema_key})",
 		&w.installed:   "SELECT {installed}",
 		&w.acquire:     "SELECT {acquire}($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint){commits}",
-		&w.release:     "SELECT {release}($1::bytea,$2::text,$3::bigint){commits}",
-		&w.breaks:      "SELECT {break}($1::bytea,$2::bigint,$3::bigint){commits}",
+		&w.release:     "SELECT {release}($1::bytea,$2::text,$3::bigint){removes}",
+		&w.breaks:      "SELECT {break}($1::bytea,$2::bigint,$3::bigint){removes}",
 		&w.renew:       "SELECT {renew}($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[]){commits}",
 		&w.shorten:     "SELECT {shorten}($1::bytea,$2::bigint,$3::text,$4::bigint){commits}",
 		&w.heartbeat:   "SELECT h.n, {columns} FROM {heartbeat}($1::bigint,$2::bigint,$3::boolean) AS h(n) LEFT JOIN {tickets} k ON k.process = $1::bigint AND {unconfirmed}{commits}",
@@ -80,14 +85,10 @@ func newWire(e edition, schema, prefix string, async bool) (*wire, error) {
 	return w, nil
 }
 
-// commits returns the end of a statement that writes and that somebody waits for. With async its transaction, which is this
-// statement, commits without waiting for the disk. A setting of the transaction passes through every pooler, and leaves
-// nothing on the connection, nor in a transaction of the user's.
-func commits(async bool) string {
-	if async {
-		return " WHERE set_config('synchronous_commit', 'off', true) = 'off'"
-	}
-	return ""
+// set is a condition that changes a setting for the transaction, which is the statement that has it. It passes through
+// every pooler, and leaves nothing on the connection.
+func set(setting, value string) string {
+	return " AND set_config(" + literal(setting) + ", " + literal(value) + ", true) IS NOT NULL"
 }
 
 // names are the names of the objects of one schema, prefix and edition.
@@ -129,7 +130,7 @@ func (n names) pairs() []string {
 		"{functions}", strings.Join(functions, "|"),
 		"{version}", n.e.String(),
 		"{comment_text}", literal(n.e.comment()),
-		"{any}", strconv.FormatInt(anyNumber, 10),
+		"{any}", strconv.FormatInt(sqlqueue.AnyNumber, 10),
 		"{columns}", "k.id, k.name, k.token, k.held, " + n.qualified("micros"+n.e.suffix()) + "(k.expires_at)", // as rowTicket reads them
 		"{unconfirmed}", "k.queued AND k.held AND k.provisional",
 		"{live}", "CASE WHEN k.held THEN k.expires_at > clock_timestamp()" +

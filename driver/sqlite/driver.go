@@ -48,15 +48,8 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Lister       = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.LossNotifier = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ driver.Shortener    = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
+	_ driver.Pinger = (*Driver)(nil)
+	_ fmt.Stringer  = (*Driver)(nil)
 )
 
 // New opens the database file at path. If the file or its folder does not exist, the first Acquire makes it. Several

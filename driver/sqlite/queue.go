@@ -63,7 +63,7 @@ func (t *tx) take(r driver.Request) (a sqlqueue.Answer, err error) {
 		q, err2 := t.head(r.Name, 1)
 		return sqlqueue.Answer{Result: sqlqueue.Queued, Due: t.due(q)}, cmp.Or(err, err2)
 	}
-	q, err := t.head(r.Name, permitsOf(r))
+	q, err := t.head(r.Name, sqlqueue.Permits(r.Limit))
 	if err != nil {
 		return a, err
 	}
@@ -89,7 +89,7 @@ func (t *tx) held(r driver.Request) []any {
 func (t *tx) values(r driver.Request, slot any, state string, expires any) []any {
 	return []any{
 		[]byte(r.Name), slot, r.ID, t.process, []byte(r.Owner), []byte(r.Note),
-		r.Shared, permitsOf(r), bounded(r.TTL), state, t.now, expires,
+		r.Shared, sqlqueue.Permits(r.Limit), bounded(r.TTL), state, t.now, expires,
 	}
 }
 

@@ -167,7 +167,7 @@ func scanTicket(scan scanner) (tk ticket, err error) {
 	var state string
 	var expires, heartbeat, alive *int64
 	err = scan(&tk.Token, &tk.ID, &tk.process, &tk.Shared, &permits, &tk.ttl, &state, &expires, &heartbeat, &alive)
-	tk.Limit, tk.Held = limitOf(permits), state != "waiting"
+	tk.Limit, tk.Held = sqlqueue.Limit(permits), state != "waiting"
 	if expires = cmp.Or(expires, alive); expires != nil {
 		tk.expires = *expires
 	}
@@ -270,10 +270,8 @@ func (t *tx) show(name string) (tickets []driver.Ticket, err error) {
 		var permits, since int64
 		var expires *int64
 		err := scan(&v.Token, &v.ID, &owner, &note, &v.Shared, &permits, &since, &expires)
-		v.Owner, v.Note, v.Since = string(owner), string(note), wall.Add(time.Duration(since-t.now))
-		if v.Shared {
-			v.Limit = limitOf(permits)
-		}
+		v.Owner, v.Note, v.Limit = string(owner), string(note), sqlqueue.Limit(permits)
+		v.Since = wall.Add(time.Duration(since - t.now))
 		if expires != nil {
 			v.Held, v.Remaining = true, time.Duration(*expires-t.now)
 		}
@@ -289,21 +287,6 @@ func slotOf(shared bool) any {
 		return nil
 	}
 	return 0
-}
-
-// permitsOf and limitOf convert a limit to and from its column.
-func permitsOf(r driver.Request) int64 {
-	if r.Limit == 0 {
-		return math.MaxInt64
-	}
-	return int64(r.Limit)
-}
-
-func limitOf(permits int64) int {
-	if permits == math.MaxInt64 {
-		return 0
-	}
-	return int(permits)
 }
 
 // mostTime can be added to the clock.

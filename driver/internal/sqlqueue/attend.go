@@ -96,8 +96,7 @@ func (b *book) idle() (process int64, known, over bool) {
 		return 0, false, false
 	}
 	b.attending = false
-	process, known = b.process, b.registered
-	b.nextID()
+	process, known = b.nextID()
 	return process, known, true
 }
 

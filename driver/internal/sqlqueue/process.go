@@ -18,11 +18,13 @@ func (b *book) current() int64 {
 	return b.process
 }
 
-// nextID changes the ID. With mu held.
-func (b *book) nextID() {
+// nextID changes the ID, and returns the one before and whether the database has a row of it. With mu held.
+func (b *book) nextID() (before int64, known bool) {
+	before, known = b.process, b.registered
 	b.process = b.process&^(processIDs-1) | (b.process+1)&(processIDs-1)
 	b.registered = false
 	b.heartbeats = [8]heartbeat{}
+	return before, known
 }
 
 // acknowledged records a heartbeat that the database has answered.
@@ -74,9 +76,7 @@ func (b *book) expired(process int64) {
 func (b *book) leave() (process int64, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	process, known = b.process, b.registered
-	b.nextID()
-	return process, known
+	return b.nextID()
 }
 
 // heartbeatEvery is the time between two heartbeats.

@@ -1,10 +1,9 @@
-// Package sqlqueue has what the drivers share that keep queues in tables of a database:
-// bounds of times, the form of times in statements, and the hash that identifies a
-// version of a schema.
 package sqlqueue
 
 import (
+	"context"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -33,4 +32,34 @@ func Micros(d time.Duration) int64 {
 		n++
 	}
 	return n
+}
+
+// Patience is how long a request waits for a connection of an exhausted pool before it opens one beside it. The pool is the
+// user's: work may hold all connections while the locks that protect it have to be renewed. Most of ctx's time is left for
+// the request itself: the renewal of a short lease has little.
+func Patience(ctx context.Context) time.Duration {
+	const most = 200 * time.Millisecond
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, time.Until(end)/4)
+	}
+	return most
+}
+
+// AnyNumber is how a table stores that a ticket has no limit, where a statement computes with limits.
+const AnyNumber = math.MaxInt64
+
+// Permits is a limit as such a table stores it.
+func Permits(limit int) int64 {
+	if limit == 0 {
+		return AnyNumber
+	}
+	return int64(limit)
+}
+
+// Limit is the limit that is stored so.
+func Limit(permits int64) int {
+	if permits == AnyNumber {
+		return 0
+	}
+	return int(permits)
 }
