@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -30,6 +31,7 @@ type client struct {
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 	work   sync.WaitGroup // all goroutines
+	timer  shortTimer
 
 	mu      sync.Mutex
 	closed  bool
@@ -61,6 +63,16 @@ func (c *client) close() {
 		current.fail(driver.ErrClosed)
 	}
 	c.work.Wait()
+	c.timer.close()
+}
+
+// pause waits for a time that is too short for Go's timers. It does so only beside a real socket: in a bubble of
+// testing/synctest nobody may wait for the system.
+func (c *client) pause(d time.Duration) bool {
+	c.mu.Lock()
+	n := c.current
+	c.mu.Unlock()
+	return n != nil && n.socket && c.timer.wait(d)
 }
 
 // connect returns the connection, and makes one if necessary.
@@ -120,11 +132,12 @@ func (c *client) open() (*conn, error) {
 	if l, ok := nc.(interface{ SetLinger(seconds int) error }); ok {
 		_ = l.SetLinger(0) // after Close, the system does not go on sending what was not acknowledged
 	}
+	_, socket := nc.(syscall.Conn)
 	if c.o.tls != nil {
 		nc = tls.Client(nc, tlsurl.ForHost(c.o.tls, c.addr))
 	}
 	stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
-	n := &conn{nc: nc, timeout: c.o.timeout, r: bufio.NewReaderSize(nc, 64<<10), ready: make(chan struct{}, 1), dead: make(chan struct{})}
+	n := &conn{nc: nc, socket: socket, timeout: c.o.timeout, r: bufio.NewReaderSize(nc, 64<<10), ready: make(chan struct{}, 1), dead: make(chan struct{})}
 	err = n.greet(&c.o)
 	if !stop() {
 		err = driver.Unavailable(errTimeout)
@@ -139,6 +152,7 @@ func (c *client) open() (*conn, error) {
 // conn is a connection, on which requests are answered in order.
 type conn struct {
 	nc       net.Conn
+	socket   bool // the system's, and no dialer's own
 	r        *bufio.Reader
 	timeout  time.Duration
 	era      uint64

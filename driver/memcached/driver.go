@@ -60,7 +60,8 @@ func WithTLS(c *tls.Config) Option { return func(o *options) { o.tls = c } }
 // Dialer connects to a server.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// WithDialer sets how connections are made; the default is that of net.Dialer.
+// WithDialer sets how connections are made; the default is that of net.Dialer. Beside a connection that is not a
+// syscall.Conn, as a socket is, waiters poll less often.
 func WithDialer(d Dialer) Option { return func(o *options) { o.dial = d } }
 
 // WithEvictions accepts servers that evict items, and so locks, when their memory is full.
@@ -106,7 +107,7 @@ func New(servers []string, opts ...Option) (*Driver, error) {
 	for _, addr := range servers {
 		c := newClient(addr, o)
 		const longest = 28 * 24 * time.Hour // maxKeep is 5 % and a minute more, at least
-		e := casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, MaxTTL: longest, Hash: o.hash, ClockError: clockError})
+		e := casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, MaxTTL: longest, Hash: o.hash, ClockError: clockError, Pause: c.pause})
 		d.servers = append(d.servers, &server{e, c})
 	}
 	return d, nil

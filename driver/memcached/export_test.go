@@ -1,6 +1,10 @@
 package memcached
 
-import "github.com/lockerproject/locker/driver/internal/casqueue"
+import (
+	"time"
+
+	"github.com/lockerproject/locker/driver/internal/casqueue"
+)
 
 // ClockError is what the driver states for its servers' clocks.
 const ClockError = clockError
@@ -10,3 +14,6 @@ func (d *Driver) Clock() casqueue.Clock { return d.servers[0].client }
 
 // Store returns the store of the first server.
 func (d *Driver) Store() casqueue.Store { return d.servers[0].client }
+
+// Pause is what the engine of the first server waits with.
+func (d *Driver) Pause(pause time.Duration) bool { return d.servers[0].client.pause(pause) }

@@ -2,7 +2,6 @@ package memcached
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -81,13 +80,19 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 	}
 }
 
-// Set implements casqueue.Store. If neither of the two writes is done, another one was done between them.
+// Set implements casqueue.Store. It takes one request if the item is there already. If neither write is done, another one
+// was done between them.
 func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
-	_, replies, err := c.do(ctx, appendSet(nil, key, value, keep), 2)
-	if err != nil || replies[0].code == "STORED" || replies[1].code == "STORED" {
-		return err
+	for _, verb := range []string{"replace", "add"} {
+		_, replies, err := c.do(ctx, appendSet(nil, verb, key, value, keep), 1)
+		if err != nil {
+			return err
+		}
+		if replies[0].code != "NOT_STORED" {
+			return replies[0].failed()
+		}
 	}
-	return cmp.Or(replies[0].failed(), replies[1].failed())
+	return nil
 }
 
 // Time implements casqueue.Clock.

@@ -46,13 +46,10 @@ func appendPut(req []byte, key string, value []byte, cas uint64, keep time.Durat
 	return appendGet(append(append(req, value...), "\r\n"...), key)
 }
 
-// appendSet appends a write of an item that is there, and one of an item that is not.
-func appendSet(req []byte, key string, value []byte, keep time.Duration) []byte {
-	for _, verb := range []string{"replace", "add"} {
-		req = fmt.Appendf(req, "%s %s 0 %d %d\r\n", verb, key, seconds(keep), len(value))
-		req = append(append(req, value...), "\r\n"...)
-	}
-	return req
+// appendSet appends a write on the condition of a verb: that there is an item, or none.
+func appendSet(req []byte, verb, key string, value []byte, keep time.Duration) []byte {
+	req = fmt.Appendf(req, "%s %s 0 %d %d\r\n", verb, key, seconds(keep), len(value))
+	return append(append(req, value...), "\r\n"...)
 }
 
 // seconds returns how long the server has to keep an item. The server counts whole seconds, and may be one too fast.

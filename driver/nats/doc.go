@@ -48,6 +48,8 @@
 // (https://github.com/nats-io/nats-server/issues/8505). So the buckets that the driver makes may keep 64 revisions, and
 // have one. A bucket that somebody has made with one revision is accepted; this is changed, while all its programs are
 // stopped: nats stream edit KV_BUCKET --max-msgs-per-subject=64.
+// After all members were killed twice within half a minute, two released tickets came back in a soak of 20 minutes all the
+// same. The server removes such an entry a minute after the lease would have ended.
 //
 // # Bounds
 //

@@ -140,7 +140,8 @@ func TestQueueTooLarge(t *testing.T) {
 	t.Parallel()
 	d := opened(t, testbed.SharedNats(t).URL()+"?prefix=full&timeout=20s")
 	name := rand.Text() // its cancelled tickets stay for a while
-	r := driver.Request{Name: name, ID: "holder", TTL: time.Minute}
+	// Nobody renews the holder's lease, and 1,800 waiters take their time.
+	r := driver.Request{Name: name, ID: "holder", TTL: 10 * time.Minute}
 	g, err := d.Acquire(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
