@@ -25,6 +25,7 @@ type bank struct {
 	claims  bool          // a grant counts from the request for its ticket, however old that is
 	timeout time.Duration // how long a client waits for an answer to one request; 0: as long as the core does
 	quiet   time.Duration // … and for a grant, before it asks again: longer than the server waits
+	lingers bool          // its clients wait a little longer for an answer than their callers do, as they may
 
 	mu      sync.Mutex
 	clients []*memory.Driver
@@ -52,6 +53,7 @@ func newBank(s *server) *bank {
 	if rnd.one(2) {
 		b.quiet = bankQuiet
 	}
+	b.lingers = rnd.one(2)
 	return b
 }
 
@@ -84,6 +86,21 @@ const bankLatest = 15 * time.Second
 
 // bankQuiet is how long the most patient clients wait for a grant before they ask again: a loss that was not told is known then.
 const bankQuiet = 25 * time.Second
+
+// bankLinger is how long a client may wait for an answer when its caller has left: less than the 50 ms of package driver.
+const bankLinger = 40 * time.Millisecond
+
+// linger returns a context that ends that much later.
+func (c *bankClient) linger(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		c.p.w.at(time.Now().Add(bankLinger), func() { cancel(context.Cause(ctx)) })
+	})
+	return late, func() {
+		stop()
+		cancel(nil)
+	}
+}
 
 // bankTimeout is how long most clients wait for an answer, and all where no caller of the core bounds it.
 const bankTimeout = 7 * time.Second
@@ -193,7 +210,13 @@ func askWithin[T any](ctx context.Context, c *bankClient, bound time.Duration, w
 // Acquire implements driver.Driver.
 func (c *bankClient) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	asked, joined := time.Now(), r.Joined
-	g, err := ask(ctx, c, "acquire "+r.Name+" "+c.p.w.ticket(r.ID), func(context.Context) (driver.Grant, error) {
+	asking := ctx
+	if c.b.lingers {
+		var stop context.CancelFunc
+		asking, stop = c.linger(ctx)
+		defer stop()
+	}
+	g, err := ask(asking, c, "acquire "+r.Name+" "+c.p.w.ticket(r.ID), func(context.Context) (driver.Grant, error) {
 		if time.Since(asked) > bankLatest {
 			return driver.Grant{}, driver.Unavailable(errSilence)
 		}

@@ -22,11 +22,35 @@ func (r *runner) all(two func(first, second string, join func(process string, a,
 	two("bank", second, func(process string, a, b driver.Driver) driver.Driver {
 		parts := []driver.Driver{a, b}
 		if alone[process] {
-			return compose.All(parts[authority])
+			return r.w.checkAll(process, compose.All(parts[authority]))
 		}
 		if nested {
-			parts[1] = compose.All(b)
+			parts[1] = r.w.checkAll(process, compose.All(b))
 		}
-		return compose.All(parts...).Authority(authority)
+		return r.w.checkAll(process, compose.All(parts...).Authority(authority))
 	})
+}
+
+// allDriver is deeper in checkedAll than what checks its answers.
+type allDriver struct{ *compose.AllDriver }
+
+type checkedAll struct {
+	*contract
+	allDriver
+}
+
+func (w *world) checkAll(process string, d *compose.AllDriver) driver.Driver {
+	return checkedAll{&contract{w: w, d: d, process: process}, allDriver{d}}
+}
+
+// fallbackDriver is deeper in checkedFallback than what checks its answers.
+type fallbackDriver struct{ *compose.FallbackDriver }
+
+type checkedFallback struct {
+	*contract
+	fallbackDriver
+}
+
+func (w *world) checkFallback(process string, d *compose.FallbackDriver) driver.Driver {
+	return checkedFallback{&contract{w: w, d: d, process: process}, fallbackDriver{d}}
 }

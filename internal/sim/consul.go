@@ -108,6 +108,14 @@ func (a *agent) leftovers() (all []string) {
 	return all
 }
 
+// consulDriver is deeper in checkedConsul than what checks its answers.
+type consulDriver struct{ *consul.Driver }
+
+type checkedConsul struct {
+	*contract
+	consulDriver
+}
+
 // consulClient is the way of one process to its agent.
 type consulClient struct {
 	a *agent
@@ -124,7 +132,7 @@ func openConsul(s *server, process string) (driver.Driver, *path, error) {
 		return nil, nil, err
 	}
 	d, err := consul.New(client, consul.WithQueryWait(c.a.query))
-	return d, c.p, err
+	return checkedConsul{&contract{w: s.w, m: c.a, d: d, process: process, trusts: true}, consulDriver{d}}, c.p, err
 }
 
 // reply is an HTTP answer.
@@ -420,6 +428,11 @@ func (a *agent) txn(body []byte) reply {
 		a.pairs, a.deleted, out.Results, code = before, deleted, nil, 409
 	case wrote:
 		a.write(before)
+		for i := range ops {
+			if v := ops[i].KV.Value; len(v) > 0 {
+				a.s.w.comesBack(a.s, []string{idOf(v)}, func(name, id string, _ time.Time) bool { return a.ticketOf(name, id) != nil })
+			}
+		}
 	}
 	b, _ := json.Marshal(out)
 	return reply{code: code, index: a.index, body: string(b)}

@@ -3,48 +3,77 @@ package sim
 import (
 	"context"
 	"errors"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
 // What a driver answers is compared with what its servers have, by the ID of the ticket: the core hides many untrue
-// answers, for it looks again, and the clients of other stores than these models of Redis, Redlock and PostgreSQL
-// do not show IDs.
+// answers, for it looks again.
 
 // identified is a model that knows tickets by their IDs.
 type identified interface {
-	// lease returns whether a ticket is there, and until when it holds, by the true time; zero: it waits. Of several servers
-	// those count that have it on a majority.
-	lease(name, id string) (there bool, until time.Time)
+	// lease returns whether a ticket is there, and until when it holds, by the true time; zero: it waits, or nobody knows. Of
+	// several servers those count that have it on a majority, and of servers that may lose data, those that have lost none since then.
+	lease(name, id string, since time.Time) (there bool, until time.Time)
 }
 
-// contract is the driver of one process, and checks its answers: D9, D11, D12 and D13 of package driver.
+// contract is the driver of one process, and checks its answers: D7, D9, D11, D12 and D13 of package driver.
 type contract struct {
 	w *world
-	m identified
+	m identified // nil: a driver over several stores
 	d interface {
 		driver.Driver
 		driver.BatchRenewer
 	}
 	process string
+	trusts  bool // a renewal does not look for each ticket
+	closed  atomic.Bool
 }
 
 // departed is a ticket of which a driver has said that it is gone for good.
 type departed struct {
 	name, process, by string
-	at                time.Time
+	asked, at         time.Time
 }
 
-// gone notes that a driver has said so.
-func (c *contract) gone(name, id, by string) {
+// gone notes that a driver has said so to what was asked then. It must not be there now.
+func (c *contract) gone(name, id, by string, asked time.Time) {
+	if c.m == nil {
+		return
+	}
+	if there, _ := c.m.lease(name, id, asked); there && !c.w.lostSince(asked) {
+		c.w.fail("%s: the ticket %s for %s is there, and its driver says that it is gone: %s", c.process, c.w.ticket(id), name, by)
+	}
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
 	if c.w.departed == nil {
 		c.w.departed = make(map[string]departed)
 	}
-	c.w.departed[id] = departed{name, c.process, by, time.Now()}
+	c.w.departed[id] = departed{name, c.process, by, asked, time.Now()}
+}
+
+// Close implements driver.Driver.
+func (c *contract) Close() error {
+	c.closed.Store(true)
+	return c.d.Close()
+}
+
+// NotifyLoss implements driver.LossNotifier, if the driver does: it notifies of no loss of a ticket that is there.
+func (c *contract) NotifyLoss(f func(driver.Hold, error)) {
+	n, ok := c.d.(driver.LossNotifier)
+	if !ok {
+		return
+	}
+	n.NotifyLoss(func(h driver.Hold, cause error) {
+		if c.m != nil {
+			if there, _ := c.m.lease(h.Name, h.ID, c.w.begun); there {
+				c.w.fail("%s: the ticket %s for %s is there, and its driver notifies of its loss: %v", c.process, c.w.ticket(h.ID), h.Name, cause)
+			}
+		}
+		f(h, cause)
+	})
 }
 
 // comesBack checks, after a server has done something for tickets, that none is there that has departed. A server that
@@ -68,23 +97,60 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 	c.w.mu.Lock()
 	delete(c.w.departed, r.ID) // it is asked for again
 	c.w.mu.Unlock()
-	g, err := c.d.Acquire(ctx, r)
+	asked := time.Now()
+	g, err := c.d.Acquire(ctx, c.joinsOnce(r))
 	switch {
 	case err == nil:
 		c.lasts(r, g)
+		if m, ok := c.m.(interface{ signsOf() *signs }); ok {
+			m.signsOf().stayed(c, r.Name, r.ID, g.Asked)
+		}
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // the cause of the end may be any error
+	case errors.Is(err, driver.ErrLost) && c.w.slow > 0: // Redlock removes it from its nodes in the background
+		c.cleared(r.Hold(0), asked)
 	case errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrNoTicket):
-		c.gone(r.Name, r.ID, "Acquire: "+err.Error())
+		c.gone(r.Name, r.ID, err.Error(), asked)
 	}
 	return g, err
 }
 
+// mayReturn notes that a write has created a queue with tickets: when the store has forgotten the queue, a late write may
+// bring back what was in it.
+func (w *world) mayReturn(ids []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		delete(w.departed, id)
+	}
+}
+
+// joinsOnce is the request, with a check that a driver says once that the ticket is queued.
+func (c *contract) joinsOnce(r driver.Request) driver.Request {
+	var before atomic.Bool
+	if joined := r.Joined; joined != nil {
+		r.Joined = func() {
+			if before.Swap(true) {
+				c.w.fail("%s: a driver has said twice that the ticket %s for %s is queued", c.process, c.w.ticket(r.ID), r.Name)
+			}
+			joined()
+		}
+	}
+	return r
+}
+
 // lasts checks a lease that was just granted. The core's margin is for clocks that run at other rates.
 func (c *contract) lasts(r driver.Request, g driver.Grant) {
+	if c.m == nil {
+		return
+	}
 	ttl := r.TTL
+	if g.TTL > 0 {
+		ttl = g.TTL
+	}
 	if g.Claim > 0 {
 		ttl = g.Claim
 	}
-	there, until := c.m.lease(r.Name, r.ID)
+	there, until := c.m.lease(r.Name, r.ID, time.Now())
 	if !there || until.IsZero() || ttl < shortTTL {
 		return
 	}
@@ -95,12 +161,16 @@ func (c *contract) lasts(r driver.Request, g driver.Grant) {
 
 // Release notes that a ticket is gone.
 func (c *contract) Release(ctx context.Context, h driver.Hold) error {
+	asked := time.Now()
 	err := c.d.Release(ctx, h)
 	if err == nil || errors.Is(err, driver.ErrLost) {
-		c.gone(h.Name, h.ID, "Release")
+		c.gone(h.Name, h.ID, released, asked)
+		c.cleared(h, asked)
 	}
 	return err
 }
+
+const released = "Release"
 
 // Renew is RenewAll for one.
 func (c *contract) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
@@ -124,120 +194,16 @@ func (c *contract) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 }
 
 func (c *contract) holds(h driver.Hold) bool {
-	there, until := c.m.lease(h.Name, h.ID)
+	if c.m == nil {
+		return true
+	}
+	there, until := c.m.lease(h.Name, h.ID, time.Now())
 	return there && until.After(time.Now())
 }
 
 // renewed checks the answer to the renewal of a lease that was there before, or was not.
 func (c *contract) renewed(h driver.Hold, ttl time.Duration, before bool, err error) {
-	if err == nil && ttl >= shortTTL && !before && !c.holds(h) {
+	if err == nil && ttl >= shortTTL && !c.trusts && !before && !c.holds(h) {
 		c.w.fail("%s: a lease of %s was renewed that is not there, and was not when that was asked for", c.process, h.Name)
 	}
-}
-
-func (d *database) lease(name, id string) (there bool, until time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, t := range d.tables.tickets[name] {
-		if t.id == id {
-			there = true
-			if t.held {
-				until = d.trueTime(t.expires)
-			}
-		}
-	}
-	return there, until
-}
-
-// trueTime is when the database's clock has that time, in µs.
-func (d *database) trueTime(micros int64) time.Time { return trueTime(d.s.w, micros, d.ahead, d.rate) }
-
-// trueTime is when a clock has that time, in µs, which was so far ahead in the beginning, and runs at that rate.
-func trueTime(w *world, micros int64, ahead time.Duration, rate float64) time.Time {
-	since := time.UnixMicro(micros).Sub(w.begun.Add(ahead))
-	return w.begun.Add(time.Duration(float64(since) / rate))
-}
-
-func (n *node) lease(name, id string) (there bool, until time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.leaseOf(name, id, time.Now())
-}
-
-// leaseOf is lease on those nodes alone that have lost nothing since then. With mu held.
-func (n *node) leaseOf(name, id string, since time.Time) (there bool, until time.Time) {
-	nodes := n.group
-	if nodes == nil {
-		nodes = []*node{n}
-	}
-	count, ends := 0, []time.Time(nil)
-	for _, one := range nodes {
-		if one.lostAt.After(since) {
-			continue
-		}
-		here, end := one.here(name, id)
-		if here {
-			count++
-		}
-		if !end.IsZero() {
-			ends = append(ends, end)
-		}
-	}
-	quorum := len(nodes)/2 + 1
-	if len(ends) >= quorum {
-		for range quorum - 1 { // the majority that has it for the longest time
-			ends = without(ends, last(ends))
-		}
-		until = last(ends)
-	}
-	return count >= quorum, until
-}
-
-func last(times []time.Time) (t time.Time) {
-	for _, other := range times {
-		t = latest(t, other)
-	}
-	return t
-}
-
-func without(times []time.Time, t time.Time) (rest []time.Time) {
-	for i, other := range times {
-		if other.Equal(t) {
-			return append(append(rest, times[:i]...), times[i+1:]...)
-		}
-	}
-	return times
-}
-
-// here returns what one server has of a ticket. With mu held.
-func (n *node) here(name, id string) (there bool, until time.Time) {
-	key := "locker:{" + name + "}"
-	live := func(side string) *redisValue {
-		if v := n.data[key+side]; v != nil && (v.until == 0 || n.time()/1000 <= v.until) {
-			return v
-		}
-		return nil
-	}
-	main := live("")
-	if main == nil || main.text == nil {
-		main = &redisValue{text: new(string)}
-	}
-	if f := strings.Fields(strings.Replace(*main.text, "?", " ", 1)); len(f) > 2 && f[1] == id {
-		return true, trueTime(n.s.w, main.until*1000, n.ahead, n.rate)
-	}
-	for _, side := range []string{"", "r"} {
-		for _, set := range []string{"x", "s"} {
-			if v := live(":" + side + set); v != nil {
-				if _, ok := v.zset[id]; ok {
-					there = true
-				}
-			}
-		}
-		if h, e := live(":"+side+"h"), live(":"+side+"e"); h != nil && e != nil && strings.HasSuffix(*main.text, " *") {
-			if _, ok := h.zset[id]; ok {
-				return true, trueTime(n.s.w, int64(e.zset[id]), n.ahead, n.rate)
-			}
-		}
-	}
-	return there, time.Time{}
 }

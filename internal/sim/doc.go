@@ -39,7 +39,8 @@
 //	              postgres_ops.go has the statements
 //	oracle.go     what must not happen, with the true time, which only the world knows
 //	              (oracle_grants.go of grants, oracle_answers.go of answers, oracle_promises.go of what a call was promised)
-//	contract.go   what drivers answer, compared with what the models of Redis, Redlock and PostgreSQL have
+//	contract.go   what drivers answer, compared with what the models have (contract_stores.go) of a ticket
+//	redis_over.go what is over on Redis, and stays over
 //	oracle_faults.go  what a fault does not excuse
 //	oracle_store.go   what is checked against the content of the store
 //	later.go      messages that are late until others have written
@@ -71,10 +72,14 @@
 //   - Nobody waits while nobody is in the way.
 //   - On etcd and Consul a holder learns that its ticket was removed: each of its renewals, or
 //     those of its process, looks for one more ticket.
-//   - On Redis, Redlock and PostgreSQL, what the driver says is true, before the core has looked again: a ticket that it
-//     says is gone does not come back, whatever is still under way; a lease lasts in the store for as long as its holder
-//     is told; no lease is renewed that has ended. A node of Redlock that has kept its data accepts no number that is smaller than
-//     one that has held, and no proposal after a later one.
+//   - What each driver says is true, before the core has looked again: a ticket that it says is gone is not there, and
+//     does not come back, whatever is still under way; a lease lasts in the store for as long as its holder
+//     is told; no lease is renewed that has ended; a loss that it notifies of is one; it says once that a ticket is queued. A node
+//     of Redlock that has kept its data accepts no number that is smaller than one that has held, and no proposal after a later one; and
+//     it does not keep a ticket that was released, while its process can remove it.
+//   - On Redis and Redlock, the tickets of a process that was silent for too long do not live again, and no lease is renewed that
+//     is not there. On etcd, a deletion removes no other ticket than the one that it was sent for. On Memcached and DynamoDB, a lease
+//     counts from no heartbeat before which its process could be taken for dead. On PostgreSQL, no request is sent that is too late already.
 //   - Events come in order, and what begins has an end.
 //   - After the last fault every name can be had within the stated bounds, the queues are
 //     empty, the servers keep nothing, and all goroutines end.

@@ -91,6 +91,14 @@ func (i attributes) expired(now time.Time) bool {
 	return err == nil && now.Unix() > at
 }
 
+// tableDriver is deeper in checkedTable than what checks its answers.
+type tableDriver struct{ *dynamodb.Driver }
+
+type checkedTable struct {
+	*contract
+	tableDriver
+}
+
 // tableClient is the way of one process to DynamoDB.
 type tableClient struct {
 	t *table
@@ -104,7 +112,7 @@ func openTable(s *server, process string) (driver.Driver, *path, error) {
 		EndpointResolverV2: c, HTTPClient: &http.Client{Transport: c},
 	})
 	d, err := dynamodb.New(client, "locks")
-	return d, c.p, err
+	return checkedTable{&contract{w: s.w, m: c.t, d: d, process: process}, tableDriver{d}}, c.p, err
 }
 
 // ResolveEndpoint implements sdk.EndpointResolverV2. The SDK's own takes a sixth of a run.
@@ -255,6 +263,9 @@ func (t *table) put(r *tableReply, in *tableRequest) {
 	}
 	if there {
 		t.older[key] = old
+		t.s.w.comesBack(t.s, ids(in.Item.document(), ""), always)
+	} else {
+		t.s.w.mayReturn(ids(in.Item.document(), ""))
 	}
 	t.signs.note(key, in.Item.document(), time.Unix(0, 0))
 	t.items[key] = in.Item

@@ -157,14 +157,18 @@ type etcdMember struct {
 func (*etcdMember) Network() string  { return "sim" }
 func (m *etcdMember) String() string { return m.p.process }
 
-// etcdDriver closes the client, too.
-type etcdDriver struct {
-	*etcd.Driver
+// etcdDriver is deeper in checkedEtcd than what checks its answers.
+type etcdDriver struct{ *etcd.Driver }
+
+// checkedEtcd closes the client, too.
+type checkedEtcd struct {
+	*contract
+	etcdDriver
 	client *clientv3.Client
 }
 
-func (d etcdDriver) Close() error {
-	err := d.Driver.Close()
+func (d checkedEtcd) Close() error {
+	err := d.contract.Close()
 	_ = d.client.Close()
 	return err
 }
@@ -198,7 +202,7 @@ func openCluster(s *server, process string) (driver.Driver, *path, error) {
 		return nil, nil, err
 	}
 	d, err := etcd.New(client)
-	return etcdDriver{d, client}, p, err
+	return checkedEtcd{&contract{w: s.w, m: c, d: d, process: process, trusts: true}, etcdDriver{d}, client}, p, err
 }
 
 func (c *cluster) accept(conn net.Conn) bool {
@@ -376,6 +380,7 @@ func (c *cluster) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdser
 	for _, op := range r.Success {
 		what += " " + labelOf(op)
 	}
+	meant := c.meant(r)
 	return propose(ctx, c, what, func(rnd *stream) (*etcdserverpb.TxnResponse, error) {
 		full := puts && c.noSpace()
 		if full && !c.raises() {
@@ -383,8 +388,10 @@ func (c *cluster) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdser
 		}
 		ops, succeeded := c.data.branch(r)
 		before := c.data.revision
+		c.removesOnly(meant, ops)
 		out, err := c.data.do(ops, func(id int64) bool { return c.leases[id] != nil })
 		c.change(before)
+		c.comesBack(ops)
 		switch {
 		case err != nil:
 			return nil, err
@@ -396,6 +403,44 @@ func (c *cluster) Txn(ctx context.Context, r *etcdserverpb.TxnRequest) (*etcdser
 		}
 		return &etcdserverpb.TxnResponse{Header: c.data.header(), Succeeded: succeeded, Responses: out}, nil
 	})
+}
+
+// meant returns the tickets that a transaction would delete now, when it is sent: their IDs, by key.
+func (c *cluster) meant(r *etcdserverpb.TxnRequest) map[string]string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	meant := make(map[string]string)
+	for _, op := range r.Success {
+		if d := op.GetRequestDeleteRange(); d != nil {
+			if kv := c.data.keys[string(d.Key)]; kv != nil {
+				meant[string(d.Key)] = idOf(kv.Value)
+			}
+		}
+	}
+	return meant
+}
+
+// removesOnly checks that a transaction that is late deletes no other ticket than those which it was sent for. With mu held.
+func (c *cluster) removesOnly(meant map[string]string, ops []*etcdserverpb.RequestOp) {
+	for _, op := range ops {
+		d := op.GetRequestDeleteRange()
+		if d == nil {
+			continue
+		}
+		kv, id := c.data.keys[string(d.Key)], meant[string(d.Key)]
+		if kv != nil && id != "" && idOf(kv.Value) != id {
+			c.s.w.fail("%s: a deletion that was sent for the ticket %s removes %s, whose key is the same", c.s.name, c.s.w.ticket(id), c.s.w.ticket(idOf(kv.Value)))
+		}
+	}
+}
+
+// comesBack checks that no ticket is put that has departed. With mu held.
+func (c *cluster) comesBack(ops []*etcdserverpb.RequestOp) {
+	for _, op := range ops {
+		if p := op.GetRequestPut(); p != nil && len(p.Value) > 0 {
+			c.s.w.comesBack(c.s, []string{idOf(p.Value)}, func(name, id string, _ time.Time) bool { return c.ticketOf(name, id) != nil })
+		}
+	}
 }
 
 // doubled notes that a process sends a request again that was done. A try that finds its own ticket

@@ -8,7 +8,7 @@ import (
 	"github.com/lockerproject/locker"
 )
 
-// Focused plans are half of all: a few processes, which want one name at about the same time, and a
+// Focused plans are two thirds of all: a few processes, which want one name at about the same time, and a
 // fault or two, each at a message of a kind. They cost little, so that many are tried, and they have
 // little beside the events that are to meet.
 
@@ -213,6 +213,9 @@ func (g *grammar) twins(p *processPlan) {
 	second.owner, second.noReentry = first.owner, false
 	if g.one(2) { // the same function
 		second.ttl = first.ttl
+	}
+	if second.ttl < shortTTL && second.wait < 0 { // else it may ask for ever: see limitsOf
+		second.wait = time.Minute
 	}
 	var steps []step
 	if g.one(2) {

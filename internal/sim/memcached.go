@@ -77,12 +77,20 @@ func (c *cache) has(name string, token uint64) bool {
 	return false
 }
 
+// cacheDriver is deeper in checkedCache than what checks its answers.
+type cacheDriver struct{ *memcached.Driver }
+
+type checkedCache struct {
+	*contract
+	cacheDriver
+}
+
 // openCache opens the driver of a process.
 func openCache(s *server, process string) (driver.Driver, *path, error) {
 	c, p := s.model.(*cache), newPath(s, process)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx, c.serve, splitText) }
 	d, err := memcached.New([]string{s.name + ":11211"}, memcached.WithDialer(dial))
-	return d, p, err
+	return checkedCache{&contract{w: s.w, m: c, d: d, process: process}, cacheDriver{d}}, p, err
 }
 
 // splitText cuts off the first request of the text protocol.
@@ -161,5 +169,10 @@ func (c *cache) store(key string, value []byte, keep string) {
 	n, _ := strconv.Atoi(keep)
 	c.cas++
 	c.signs.note(key, value, c.up)
+	if i, there := c.items[key]; there && i.until.After(time.Now()) {
+		c.s.w.comesBack(c.s, ids(value, ""), always)
+	} else {
+		c.s.w.mayReturn(ids(value, ""))
+	}
 	c.items[key] = item{append([]byte(nil), value...), c.cas, time.Now().Add(time.Duration(n)*time.Second - c.rnd.upTo(time.Second))}
 }

@@ -31,7 +31,6 @@ func init() {
 		mutant{
 			name: "compose: Fallback lifts the bound for the secondary's answer", file: "compose/fallback.go",
 			old: "\t\t\tif !timer.Stop() {\n\t\t\t\treturn\n\t\t\t}\n", new: "\t\t\ttimer.Stop()\n",
-			unseen: "the primary has to answer in the 50 ms after the patience, which no driver here waits for, and the secondary not at all",
 		},
 		mutant{
 			name: "compose: Fallback does not notice that a store goes away while a call waits", file: "compose/fallback.go",

@@ -25,8 +25,7 @@ func init() {
 		},
 		mutant{
 			name: "etcd: a deletion does not look at the number", file: store,
-			old: "If(createdAt(t.Key, t.Number)).Then(clientv3.OpDelete(t.Key))", new: "Then(clientv3.OpDelete(t.Key))",
-			unseen: "a deletion has to come when its key is used again",
+			old: "If(createdAt(t.Key, t.Number)).Then(ops...).Commit()", new: "Then(ops...).Commit()",
 		},
 		mutant{
 			name: "etcd: queues are read from any member", file: store,
@@ -71,7 +70,7 @@ func init() {
 		},
 		mutant{
 			name: "kvqueue: an extension does not move the ticket", file: queue + "lease.go",
-			old: "if err != nil || !short {", new: "if err != nil || short || !short {",
+			old: "if !short {\n", new: "if short || !short {\n",
 		},
 		mutant{
 			name: "kvqueue: a late grant asks the store for a caller that has gone", file: queue + "session.go",

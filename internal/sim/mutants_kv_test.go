@@ -4,17 +4,9 @@ package sim
 func init() {
 	mutants = append(mutants,
 		mutant{
-			name: "kvqueue: a slow renewal moves the ticket back to a shorter session", file: "driver/internal/kvqueue/lease.go",
-			old: " && (shortens || to.length > t.session.length)", new: "",
-		},
-		mutant{
 			name: "kvqueue: the end of the old session loses a ticket that was moved", file: "driver/internal/kvqueue/session.go",
 			old: "case t.session == s && t.moving != nil:", new: "case false:",
 			unseen: "the core trusts a lease no longer than its old session until the move is answered",
-		},
-		mutant{
-			name: "kvqueue: a move that another renewal was faster with is a loss", file: "driver/internal/kvqueue/lease.go",
-			old: "case errors.Is(err, driver.ErrLost): // the ticket is elsewhere by now\n\t\treturn nil", new: "case errors.Is(err, driver.ErrLost):\n\t\treturn err",
 		},
 		mutant{
 			name: "kvqueue: a watch without news is not made anew", file: "driver/internal/kvqueue/watcher.go",
@@ -34,7 +26,7 @@ func init() {
 		},
 		mutant{
 			name: "kvqueue: an answer that is under way brings back what has gone", file: "driver/internal/kvqueue/view.go",
-			old: "if e.Number <= v.complete || e.Number < v.gone[e.Key] {", new: "if e.Number <= v.complete {",
+			old: "e.Number < v.gone[e.Key] || ", new: "",
 		},
 		mutant{
 			name: "kvqueue: a waiter whose own ticket has gone waits on", file: "driver/internal/kvqueue/watcher.go",
@@ -66,7 +58,7 @@ func init() {
 		},
 		mutant{
 			name: "consul: a late deletion removes another ticket", file: "driver/consul/store.go",
-			old: "indexOp(t.Key, version), keyOp(api.KVDelete, t.Key))", new: "keyOp(api.KVDelete, t.Key))\n\t\t_ = version",
+			old: "ops := []op{indexOp(t.Key, version), keyOp(api.KVDelete, t.Key)}", new: "ops := []op{keyOp(api.KVDelete, t.Key)}\n\t\t_ = version",
 		},
 		mutant{
 			name: "consul: a queue is read from a leader that may be deposed", file: "driver/consul/store.go",

@@ -17,7 +17,6 @@ func init() {
 		mutant{
 			name: "redis: a grant that a heartbeat finds does not count", file: "driver/redis/acquire.go",
 			old: `case n.token == token, n.token == "":`, new: `case n.token == token:`,
-			unseen: "only a fault loses the notification, and excuses that the ticket is queued again",
 		},
 		mutant{
 			name: "redis: a release leaves nothing for requests that may still come", file: scripts + "release.lua",
@@ -30,12 +29,10 @@ func init() {
 		mutant{
 			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "heartbeat.lua",
 			old: "if set and lapsed(chan) then", new: "if set and false then",
-			unseen: "somebody must have seen that they were gone, and not have removed them: a permit behind them that was counted without them",
 		},
 		mutant{
 			name: "redis: the process of a waiter behind an unconfirmed grant does not poll", file: scripts + "queue.lua",
 			old: "if ours(v) then return call('PTTL', key), string.sub(v, 7, 7) == '?', 0 end", new: "if ours(v) then return call('PTTL', key), false, 0 end",
-			unseen: "the next heartbeat moves the queue, within a second",
 		},
 		mutant{
 			name: "redis: a release grants nobody in the case of a mutex", file: scripts + "release.lua",
@@ -48,7 +45,6 @@ func init() {
 		mutant{
 			name: "redis: a renewal is for whoever holds", file: scripts + "renew.lua",
 			old: "elseif v and string.sub(v, 8, #id + 8) == id .. ' ' and string.sub(v, 1, 6) == 'locker' then", new: "elseif v then",
-			unseen: "the process has to renew a lease that others hold, and knows by its clock that it has ended",
 		},
 		mutant{
 			name: "redis: a grant does not wait for the replicas", file: "driver/redis/wire.go",
@@ -57,7 +53,6 @@ func init() {
 		mutant{
 			name: "redis: a subscription that was left behind is not renewed", file: "driver/redis/acquire.go",
 			old: "d.listener.Renew(begun)", new: "_ = begun",
-			unseen: "each heartbeat finds the grants, within a second, and a failover excuses as much",
 		},
 		mutant{
 			name: "redis: who is granted after a long wait does not confirm it first", file: "driver/redis/acquire.go",
@@ -73,9 +68,8 @@ func init() {
 			unseen: "the same ticket has to be asked for again, as only a driver over this one does",
 		},
 		mutant{
-			name: "redisqueue: nobody asks again when a subscription is back", file: engine + "listener.go",
+			name: "redisqueue: nobody asks again when a subscription is back", file: engine + "listener.go", in: "redis",
 			old: "\tif !first {\n\t\tl.back()\n\t}\n", new: "\t_ = first\n",
-			unseen: "the next heartbeat finds what was missed, within a second, and the fault excuses as much",
 		},
 		mutant{
 			name: "redisqueue: the refusal of a subscription is the answer to a request", file: engine + "errors.go", in: "redis",

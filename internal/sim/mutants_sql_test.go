@@ -22,9 +22,8 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: the time of a request for a ticket counts from before the wait for a connection", file: engine + "acquire.go",
-			old:    "\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
-			new:    "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n",
-			unseen: "a request that has waited for longer than 2 s is refused, and sent again: it costs time only, unless all wait as long",
+			old: "\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
+			new: "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n",
 		},
 		mutant{
 			name: "sqlqueue: a provisional lease counts from its grant", file: engine + "book.go",
@@ -37,12 +36,10 @@ func init() {
 		mutant{
 			name: "sqlqueue: a grant with an unknown heartbeat counts from now", file: engine + "book.go",
 			old: "until := time.Time{}  ", new: "until := time.Now().Add(min(w.ttl, b.liveness))  ",
-			unseen: "the heartbeat before the grant has to be served and not answered, and the lease is too long by as much as it waits for that: within that time the holder has to be cut off",
 		},
 		mutant{
 			name: "sqlqueue: those who were queued before their process was registered do not learn that it has expired", file: engine + "process.go",
 			old: "\t\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\t\te.book.expired(process)", new: "\t\tif err == nil && !alive {\n\t\t\te.book.mu.Lock()\n\t\t\te.book.nextID()\n\t\t\te.book.mu.Unlock()",
-			unseen: "the first heartbeat has to be served and not answered for the whole liveness interval, while another call is queued",
 		},
 		mutant{
 			name: "sqlqueue: a process that has expired goes on under its ID", file: engine + "process.go",
@@ -59,7 +56,6 @@ func init() {
 		mutant{
 			name: "sqlqueue: a heartbeat that failed is not repeated soon", file: engine + "attend.go",
 			old: "if soon := time.Now().Add(min(t.e.heartbeatEvery()/4, longestPoll)); soon.Before(t.next) {", new: "if soon := time.Now().Add(min(t.e.heartbeatEvery()/4, longestPoll)); soon.IsZero() {",
-			unseen: "it costs time only, and the fault excuses the loss of a ticket",
 		},
 		mutant{
 			name: "sqlqueue: nobody sweeps", file: engine + "sweep.go",

@@ -252,6 +252,7 @@ type conn struct {
 	split func(sent []byte) (request, rest []byte) // nil: no whole request yet
 	greet func(request []byte) (answer []byte)     // answers at once what is asked while the client connects; may be nil
 	name  func(request []byte) string              // says what a request does; nil: the request itself says it
+	sends func(request []byte)                     // is called with what is sent; may be nil
 	brief bool                                     // what was not sent when the client closes it is dropped within seconds
 
 	mu       sync.Mutex
@@ -324,6 +325,9 @@ func (c *conn) what(request []byte) string {
 // Write sends all whole requests as one packet.
 func (c *conn) Write(b []byte) (int, error) {
 	what := c.what(b)
+	if c.sends != nil {
+		c.sends(b)
+	}
 	one := c.p.passes(what, false)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -91,7 +92,8 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		if !o.w.relistens && o.w.onlyDown(c.p.name, now.Add(-2*life), now) { // connections are refused at once, and a heartbeat that has failed is sent again soon
 			most = life * 6 / 10
 		}
-		return now.Sub(p.queued) < life*3/4 || o.w.faulty(c.p.name, now.Add(-2*life), now) < most
+		young := now.Sub(p.queued) < life*3/4 && o.w.relistens // a request for a ticket is a heartbeat, on Redis
+		return young || o.w.faulty(c.p.name, now.Add(-2*life), now) < most
 	case o.w.watched: // of a few seconds, a heartbeat has to come
 		life, late, most := min(c.s.ttl, 4*time.Second), time.Duration(0), 1500*time.Millisecond
 		if len(o.w.servers) > 1 { // a message to the bank that is lost costs more than a heartbeat, and a loss there is known late
@@ -112,6 +114,13 @@ func (w *world) onlyDown(process string, from, to time.Time) bool {
 		}
 	}
 	return true
+}
+
+// onlySlow reports whether nothing has been wrong so far but that messages were slow.
+func (w *world) onlySlow() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !slices.ContainsFunc(w.faults, func(f interval) bool { return f.kind != "slow" })
 }
 
 // faulty returns for how long there was a fault in that time.

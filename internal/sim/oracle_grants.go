@@ -94,7 +94,7 @@ func (o *oracle) compare(h, other *hold) {
 	if early := other.begun.Add(minHold).Sub(h.at); early > 0 && (!h.shared || !other.shared) && !o.excused(other) && !o.excused(h) {
 		o.w.fail("%v was granted %v before the end of the minimum hold of %v", h, early, other)
 	}
-	if other.at.Before(h.begun) && other.token >= h.token && !o.degraded {
+	if other.at.Before(h.begun) && other.token >= h.token && !o.degraded && !o.w.setBack(other.at) {
 		o.w.fail("a token does not grow: %v, then %v", other, h)
 	}
 	if other.token == h.token {

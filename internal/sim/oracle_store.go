@@ -71,13 +71,25 @@ func (o *oracle) believes(h *hold, k *locker.Lock) {
 type signs struct {
 	w *world
 
-	mu    sync.Mutex
-	first map[string]time.Time
-	told  map[string]string // what was observed of each record, as it was written last
+	mu      sync.Mutex
+	first   map[string]time.Time
+	told    map[string]string      // what was observed of each record, as it was written last
+	waiting map[string]watched     // tickets that have waited, by ID
+	beats   map[string][]time.Time // the heartbeats of each process
+}
+
+// watched is a ticket that waits, and others watch.
+type watched struct {
+	process string
+	since   time.Time
+	life    time.Duration // without a heartbeat
 }
 
 func newSigns(w *world) *signs {
-	return &signs{w: w, first: make(map[string]time.Time), told: make(map[string]string)}
+	return &signs{
+		w: w, first: make(map[string]time.Time), told: make(map[string]string),
+		waiting: make(map[string]watched), beats: make(map[string][]time.Time),
+	}
 }
 
 // observed is what the documents have of that.
@@ -85,9 +97,11 @@ type observed struct {
 	Queues []struct {
 		Name    string `json:"n"`
 		Tickets []struct {
-			ID       string `json:"i"`
-			Token    uint64 `json:"k"`
-			Lease    int    `json:"e"`
+			ID       string        `json:"i"`
+			Process  string        `json:"p"`
+			Token    uint64        `json:"k"`
+			Lease    int           `json:"e"`
+			TTL      time.Duration `json:"d"`
 			Observed *struct {
 				Clock     string        `json:"c"`
 				At        time.Duration `json:"t"`
@@ -103,8 +117,11 @@ func (s *signs) note(key string, value []byte, zero time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if _, known := s.first[string(value)]; !known && strings.Contains(key, ":h:") {
-		s.first[string(value)] = now
+	if _, process, ok := strings.Cut(key, ":h:"); ok {
+		if _, known := s.first[string(value)]; !known {
+			s.first[string(value)] = now
+			s.beats[process] = append(s.beats[process], now)
+		}
 	}
 	if !strings.Contains(key, ":q:") {
 		return
@@ -117,6 +134,10 @@ func (s *signs) note(key string, value []byte, zero time.Time) {
 			first, known := s.first[record]
 			if !known {
 				s.first[record] = now
+				s.waiting[t.ID] = watched{t.Process, now, min(t.TTL, 4*time.Second)}
+			}
+			if t.Lease > 0 {
+				delete(s.waiting, t.ID)
 			}
 			if t.Observed == nil {
 				continue
@@ -132,6 +153,31 @@ func (s *signs) note(key string, value []byte, zero time.Time) {
 			if early := first.Sub(zero.Add(t.Observed.At)); known && early > 0 {
 				s.w.fail("%s %d is said to have been as it is %v before it was: others may take it for dead too early", q.Name, t.Token, early)
 			}
+		}
+	}
+}
+
+// stayed checks that a ticket which was granted after a wait, and whose lease was not written, could not be dead to others
+// from when it was queued until the heartbeat that was sent at asked: then one of them may be about to remove it. The
+// heartbeats that follow while its caller is told that it waits are not what the lease counts from.
+func (s *signs) stayed(c *contract, name, id string, asked time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, ok := s.waiting[id]
+	if !ok || s.w.lostSince(t.since) {
+		return
+	}
+	last := t.since
+	for _, at := range s.beats[t.process] {
+		if at.Before(t.since) {
+			continue
+		}
+		if silent := at.Sub(last); silent > t.life+10*time.Millisecond {
+			s.w.fail("%s: the lease of %s counts from a heartbeat before which there was none for %v", c.process, name, silent)
+			return
+		}
+		if last = at; !at.Before(asked) {
+			return
 		}
 	}
 }

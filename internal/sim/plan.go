@@ -125,7 +125,7 @@ func draw(seed uint64, world string) *plan {
 		p.world = world
 	}
 	g := newGrammar(s, seed, p.world)
-	if newStream(seed, "focus").one(2) {
+	if newStream(seed, "focus").n(3) > 0 {
 		p.focus(g)
 		return p
 	}

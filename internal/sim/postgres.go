@@ -186,7 +186,7 @@ type ownedPool struct {
 }
 
 func (d ownedPool) Close() error {
-	err := d.Driver.Close()
+	err := d.contract.Close()
 	go d.pool.Close()
 	return err
 }
@@ -205,5 +205,5 @@ func openDatabase(s *server, process string) (driver.Driver, *path, error) {
 		opts = append(opts, postgres.WithoutListen())
 	}
 	driver, err := postgres.New(pool, opts...)
-	return ownedPool{&contract{s.w, d, driver, process}, postgresDriver{driver}, pool}, p, err
+	return ownedPool{&contract{w: s.w, m: d, d: driver, process: process}, postgresDriver{driver}, pool}, p, err
 }

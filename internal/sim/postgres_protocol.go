@@ -76,8 +76,31 @@ func (d *database) dial(ctx context.Context, p *path) (net.Conn, error) {
 		return nil, err
 	}
 	l.c = c.(*conn)
-	l.c.name = l.describe
+	l.c.name, l.c.sends = l.describe, l.inTime
 	return c, nil
+}
+
+// inTime checks that no request for a ticket is sent that is too late already. The sender knows the clock by an answer that took a second at
+// the most, unless something is wrong.
+func (l *pgLink) inTime(request []byte) {
+	parsed := ""
+	messages(request, func(kind byte, body []byte) {
+		switch kind {
+		case 'P':
+			_, sql := pgText(body)
+			parsed, _ = pgText(sql)
+		case 'B':
+			b := l.bind(body, parsed)
+			if b.op != "acquire" {
+				return
+			}
+			until, _ := b.args[9].(int64)
+			late := time.Duration(l.d.time()-until) * time.Microsecond
+			if until != 0 && late > 1500*time.Millisecond && l.d.s.w.onlySlow() {
+				l.d.s.w.fail("%s: %s sends a request for %v whose time was over %v before", l.d.s.name, l.c.p.process, b.args[0], late)
+			}
+		}
+	})
 }
 
 // cut cuts off the first request: what is sent until the server has to answer.

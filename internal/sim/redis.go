@@ -294,7 +294,7 @@ type ownedRedis struct {
 }
 
 func (d ownedRedis) Close() error {
-	err := d.Driver.Close()
+	err := d.contract.Close()
 	_ = d.client.Close()
 	return err
 }
@@ -307,7 +307,7 @@ func openRedis(s *server, process string) (driver.Driver, *path, error) {
 		opts = append(opts, lockerredis.WithReplicas(1, time.Second))
 	}
 	d, err := lockerredis.New(client, opts...)
-	return ownedRedis{&contract{s.w, n, d, process}, redisDriver{d}, client}, p, err
+	return ownedRedis{&contract{w: s.w, m: n, d: d, process: process}, redisDriver{d}, client}, p, err
 }
 
 // redlockDriver is redisDriver for the nodes of Redlock.
@@ -321,7 +321,7 @@ type ownedRedlock struct {
 }
 
 func (d ownedRedlock) Close() error {
-	err := d.Driver.Close()
+	err := d.contract.Close()
 	for _, c := range d.clients {
 		_ = c.Close()
 	}
@@ -338,5 +338,5 @@ func openRedlock(servers []*server, process string) (driver.Driver, []*path, err
 		clients, paths = append(clients, c), append(paths, p)
 	}
 	d, err := redlock.New(clients)
-	return ownedRedlock{&contract{servers[0].w, servers[0].model.(*node), d, process}, redlockDriver{d}, clients}, paths, err
+	return ownedRedlock{&contract{w: servers[0].w, m: servers[0].model.(*node), d: d, process: process}, redlockDriver{d}, clients}, paths, err
 }

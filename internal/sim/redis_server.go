@@ -149,7 +149,9 @@ func (r *redisRun) eval(verb string, args []string) any {
 	keys, _ := strconv.Atoi(args[2])
 	r.script = true
 	p, proposes := r.n.proposal(args[3:3+keys], args[3+keys:])
+	check := r.n.watchScript(r.now, args[3:3+keys], args[3+keys:])
 	answer := scripts.eval(r, hash, args[3:3+keys], args[3+keys:])
+	check(answer)
 	if proposes {
 		r.n.accepted(p, answer)
 	}

@@ -2,9 +2,12 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // What the nodes of Redlock have of a ticket, one by one.
@@ -118,4 +121,80 @@ func (n *node) accepted(p proposed, answer any) {
 	if l.rounds[p.id] = p.round; held {
 		l.largest[p.name] = max(l.largest[p.name], p.number)
 	}
+}
+
+// setBack reports whether a node of Redlock has lost its fences at or after t, and was down for less than the clocks of the nodes
+// differ: then a majority with it may not know of a number that came from a faster clock.
+func (w *world) setBack(t time.Time) bool {
+	for _, s := range w.servers {
+		n, ok := s.model.(*node)
+		if !ok || n.group == nil {
+			return false
+		}
+		n.mu.Lock()
+		lost, first, last := n.lostAt, n.time(), n.time()
+		for _, other := range n.group {
+			first, last = min(first, other.time()), max(last, other.time())
+		}
+		n.mu.Unlock()
+		s.mu.Lock()
+		down := s.down.Sub(lost)
+		s.mu.Unlock()
+		if !lost.Before(t) && down < time.Duration(last-first)*time.Microsecond {
+			return true
+		}
+	}
+	return false
+}
+
+// cleared checks, some seconds after a driver of Redlock has said that it has released a ticket, that no node has it: those that
+// were not reached are asked again.
+func (c *contract) cleared(h driver.Hold, asked time.Time) {
+	if n, ok := c.m.(*node); ok && n.group != nil {
+		for _, one := range n.group {
+			c.clearedOn(one, h, asked, 5)
+		}
+	}
+}
+
+func (c *contract) clearedOn(n *node, h driver.Hold, asked time.Time, looks int) {
+	const within = nodesAsked + 3*time.Second
+	c.w.at(time.Now().Add(within), func() {
+		n.mu.Lock()
+		here, _ := n.here(h.Name, h.ID)
+		lost := n.lostAt.After(asked)
+		n.mu.Unlock()
+		switch {
+		case !here || lost || c.closed.Load():
+		case c.w.reachable(c.process, n.s, within):
+			c.w.fail("%s still has the ticket %s for %s, %v after its release, and %s is there to remove it", n.s.name, c.w.ticket(h.ID), h.Name, time.Since(asked), c.process)
+		case looks > 0:
+			c.clearedOn(n, h, asked, looks-1)
+		}
+	})
+}
+
+// reachable reports whether nothing was wrong between a process and a server for that long, of what may be.
+func (w *world) reachable(process string, s *server, d time.Duration) bool {
+	since := time.Now().Add(-d)
+	s.mu.Lock()
+	wrong := latest(latest(s.paused, s.down), latest(s.starting, s.full))
+	paths := slices.Clone(s.paths)
+	s.mu.Unlock()
+	for _, p := range paths {
+		if p.process != process {
+			continue
+		}
+		p.mu.Lock()
+		dead := p.dead
+		wrong = latest(wrong, latest(p.cut, p.slow))
+		for _, until := range p.tricked {
+			wrong = latest(wrong, until)
+		}
+		p.mu.Unlock()
+		if dead {
+			return false
+		}
+	}
+	return !wrong.After(since) && w.faulty(process, since, time.Now()) == 0
 }

@@ -46,7 +46,7 @@ func run(t *testing.T, p *plan) (out outcome) {
 		out.broken = w.broken
 	}()
 	synctest.Test(t, func(*testing.T) {
-		w.begun, w.checked = time.Now(), make(chan struct{})
+		w.begun, w.checked, w.stopped = time.Now(), make(chan struct{}), make(chan struct{})
 		r := &runner{w: w, o: newOracle(w), plan: p}
 		if r.shortest() >= time.Second { // shorter ones are renewed that often
 			w.busy.begin()
@@ -73,6 +73,9 @@ type runner struct {
 
 func (r *runner) run() {
 	r.build()
+	if !newStream(r.w.seed, "patience").one(16) {
+		r.w.busy.limit(r.w.sessions > 0)
+	}
 	r.o.longest = r.longest()
 	var faults, processes, lives sync.WaitGroup // processes: until they only stay
 	for i, f := range r.plan.faults {
@@ -86,9 +89,18 @@ func (r *runner) run() {
 			live(r.w, r.o, p, busy, r.opened)
 		})
 	}
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-r.w.stopped:
+			r.end()
+		case <-done:
+		}
+	}()
 	r.wait(&processes)
 	r.wait(&faults)
-	if len(r.w.broken) == 0 {
+	if len(r.w.broken) == 0 && !r.w.isStopped() {
 		r.check(&lives)
 	}
 	r.end()
@@ -107,9 +119,6 @@ func (r *runner) wait(all *sync.WaitGroup) {
 	most := min(3*time.Hour+2*r.o.longest, 12*time.Hour) // a lock that is never released costs its renewals
 	select {
 	case <-done:
-	case <-r.w.busy.over:
-		r.end()
-		<-done
 	case <-time.After(most):
 		r.w.fail("after %v something has not come back: %s", most, r.stuck())
 		r.end()
@@ -132,8 +141,11 @@ func (r *runner) stuck() string {
 
 func (r *runner) opened(p *process) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.processes = append(r.processes, p)
+	r.mu.Unlock()
+	if r.w.isStopped() {
+		r.end()
+	}
 }
 
 // end ends what is left of all processes.
@@ -234,8 +246,8 @@ func (r *runner) build() {
 		w.open = func(p string) (driver.Driver, []*path, error) { return openRedlock(w.servers, p) }
 	case "fallback":
 		w.hasSecond = true
-		two("bank", "bank", func(_ string, a, b driver.Driver) driver.Driver {
-			return compose.Fallback(a, compose.TokenBase(b, 1<<40))
+		two("bank", "bank", func(process string, a, b driver.Driver) driver.Driver {
+			return w.checkFallback(process, compose.Fallback(a, compose.TokenBase(b, 1<<40)))
 		})
 	default:
 		w.exact = r.plan.world == "bank"
@@ -468,6 +480,9 @@ func (r *runner) names() (names []string) {
 
 // longest returns the longest lease of the plan.
 func (r *runner) longest() (longest time.Duration) {
+	for _, p := range r.plan.processes {
+		longest = max(longest, p.keeps)
+	}
 	r.plan.eachStep(func(_ *processPlan, s *step) { longest = max(longest, s.ttl, s.minHold, s.extend, s.extendToo) })
 	return min(longest, math.MaxInt64/4)
 }

@@ -1,6 +1,11 @@
 package sim
 
-import "time"
+import (
+	"fmt"
+	"time"
+
+	"github.com/lockerproject/locker/compose"
+)
 
 // Whole plans of a shape that the grammar seldom draws, since it takes many waiters, or much time: they are a few of the focused ones.
 
@@ -12,9 +17,17 @@ func (p *plan) shape(g *grammar) bool {
 	case "redis":
 		shapes = []func(*grammar, *stream){p.throng, p.siege, p.wake}
 	case "postgres":
-		shapes = []func(*grammar, *stream){p.wake, p.outage}
+		shapes = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}
+	case "redlock":
+		shapes = []func(*grammar, *stream){p.permits, p.debt}
+	case "bank":
+		shapes = []func(*grammar, *stream){p.heir}
+	case "etcd", "consul":
+		shapes = []func(*grammar, *stream){p.reuse}
+	case "fallback":
+		shapes = []func(*grammar, *stream){p.hesitation}
 	}
-	if len(shapes) == 0 || !s.one(8) {
+	if len(shapes) == 0 || !s.one(max(3, 8/len(shapes))) {
 		return false
 	}
 	pick(s, shapes...)(g, s)
@@ -67,11 +80,14 @@ func (p *plan) siege(g *grammar, s *stream) {
 // wake has waiters die, and the holder release its lock at about the time when they are taken for dead: what was granted to them
 // has to be granted to who lives as soon as they are.
 func (p *plan) wake(g *grammar, s *stream) {
-	one := p.several(g, s, 3+s.n(2))
+	one := p.several(g, s, 3+s.n(3))
 	last := len(p.processes) - 1
 	dies := s.between(200*time.Millisecond, 3*time.Second)
 	for i, process := range p.processes {
 		process.start = time.Duration(i)*20*time.Millisecond + s.upTo(10*time.Millisecond)
+		if i == last { // its heartbeats come at other times than those of the others
+			process.start += s.upTo(time.Second)
+		}
 		one.hold = time.Millisecond
 		switch {
 		case i == 0:
@@ -92,4 +108,119 @@ func (p *plan) outage(g *grammar, s *stream) {
 		process.threads = [][]step{{one}}
 	}
 	p.faults = []faultPlan{{kind: "down", whole: true, at: s.between(time.Second, 4*time.Second), lasts: s.between(500*time.Millisecond, 2400*time.Millisecond)}}
+}
+
+// crush has a process ask for many locks at once over a slow network, with few connections: requests wait for one.
+func (p *plan) crush(g *grammar, s *stream) {
+	one := p.several(g, s, 1)
+	one.verb, one.hold = "try", s.between(time.Millisecond, time.Second)
+	for i := range 6 + s.n(6) {
+		one.names = []string{fmt.Sprint("n", i)}
+		p.processes[0].threads = append(p.processes[0].threads, []step{one, {verb: "sleep", hold: time.Second}, one})
+	}
+	p.faults = []faultPlan{{kind: "slow", process: "p0", by: "p0", on: "read", lasts: time.Minute}}
+}
+
+// stillborn has the first heartbeat of a process be done and not answered, and the next ones lost, until the process has expired
+// of which it does not know that it was registered.
+func (p *plan) stillborn(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(10*time.Second, 20*time.Second)
+	p.processes[0].threads = [][]step{{one}}
+	one.hold = time.Millisecond
+	p.processes[1].start = 50 * time.Millisecond
+	p.processes[1].threads = [][]step{{one}, {{verb: "sleep", hold: s.between(10*time.Millisecond, 2*time.Second)}, one}}
+	f := faultPlan{kind: "deaf", process: "p1", by: "p1", on: "kind", nth: 1 + s.n(3), lasts: s.between(time.Second, 4*time.Second)}
+	for range 2 + s.n(8) {
+		f.more = append(f.more, "drop")
+	}
+	p.faults = []faultPlan{f}
+}
+
+// permits has more processes ask for permits than there are, while each majority of Redlock's nodes has other tickets.
+func (p *plan) permits(g *grammar, s *stream) {
+	nodes := redlockNodes(g.seed)
+	one := p.several(g, s, nodes/2+2+s.n(2))
+	one.shared, one.limit = true, 2
+	for i, process := range p.processes {
+		process.start = time.Duration(i) * s.upTo(50*time.Millisecond)
+		one.hold = s.between(time.Second, 6*time.Second)
+		process.threads = [][]step{{one}}
+	}
+	p.apart(nodes, g)
+}
+
+// mumble has some heartbeats of a waiter be done and not answered, before it is granted: it does not know from when its lease counts.
+func (p *plan) mumble(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(time.Second, 5*time.Second)
+	p.processes[0].threads = [][]step{{one}}
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	f := faultPlan{kind: "deaf", process: "p1", by: "p1", on: "kind", nth: 1 + s.n(3), skip: s.n(4), lasts: s.between(300*time.Millisecond, 2*time.Second)}
+	for range s.n(4) {
+		f.more = append(f.more, "deaf")
+	}
+	p.faults = []faultPlan{f}
+}
+
+// echo has a process try again and again to get what others hold for moments, while its requests are late: one that was refused
+// may be granted yet, since it was sent before.
+func (p *plan) echo(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	for i, verb := range []string{"acquire", "try"} {
+		one.verb, one.hold = verb, s.between(20*time.Millisecond, time.Second)
+		pause := step{verb: "sleep", hold: s.between(10*time.Millisecond, 500*time.Millisecond)}
+		var steps []step
+		for range 8 {
+			steps = append(steps, one, pause)
+		}
+		p.processes[i].threads = [][]step{steps}
+	}
+	p.faults = []faultPlan{{kind: "lag", process: "p1", by: "p1", on: "write", skip: 1, lasts: s.between(time.Second, 10*time.Second)}}
+}
+
+// debt has a process release a lock while one of Redlock's nodes is out of reach, and live on.
+func (p *plan) debt(g *grammar, s *stream) {
+	one := p.several(g, s, 1)
+	one.ttl, one.hold = s.between(15*time.Second, 30*time.Second), s.between(500*time.Millisecond, 3*time.Second)
+	p.processes[0].threads = [][]step{{one, {verb: "sleep", hold: 40 * time.Second}}}
+	p.faults = []faultPlan{{kind: "cut", process: "p0", server: s.n(redlockNodes(g.seed)), only: true, at: one.hold / 2, lasts: s.between(one.hold, 5*time.Second)}}
+}
+
+// reuse has a process take a lock again and again, while a message of it is late: its keys are used again.
+func (p *plan) reuse(g *grammar, s *stream) {
+	one := p.several(g, s, 1)
+	one.hold = s.between(300*time.Millisecond, 3*time.Second)
+	var steps []step
+	for range 8 {
+		steps = append(steps, one)
+	}
+	p.processes[0].threads = [][]step{steps}
+	p.faults = []faultPlan{{kind: "hold", process: "p0", by: "p0", on: "write", skip: s.n(10), lasts: s.between(4*time.Second, 15*time.Second)}}
+}
+
+// heir has a call wait for another one of its owner, which fails, and then ask for a ticket itself. That request is lost.
+func (p *plan) heir(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(5*time.Second, 20*time.Second)
+	p.processes[0].threads = [][]step{{one}}
+	one.hold, one.owner, one.wait = time.Millisecond, "twins", s.between(100*time.Millisecond, 3*time.Second)
+	p.processes[1].start = 50 * time.Millisecond
+	p.processes[1].threads = [][]step{{one}, {{verb: "sleep", hold: s.between(time.Millisecond, 50*time.Millisecond)}, one}}
+	p.processes[1].threads[1][1].wait = -1
+	p.faults = []faultPlan{{kind: "drop", process: "p1", by: "p1", on: "kind", skip: 1, lasts: s.between(5*time.Second, 25*time.Second)}}
+}
+
+// hesitation has the first store answer just when a caller of Fallback has turned to the second one, while both are held.
+func (p *plan) hesitation(g *grammar, s *stream) {
+	one := p.several(g, s, 3)
+	for i, process := range p.processes {
+		process.start = time.Duration(i) * 5 * time.Second
+		one.hold = s.between(20*time.Second, 30*time.Second)
+		process.threads = [][]step{{one}}
+	}
+	p.faults = []faultPlan{
+		{kind: "cut", process: "p1", by: "p1", only: true, on: "kind", lasts: time.Minute},
+		{kind: "keep", process: "p2", by: "p2", on: "kind", at: 6 * time.Second, lasts: compose.DefaultPatience - 15*time.Millisecond + s.upTo(50*time.Millisecond)},
+	}
 }

@@ -32,6 +32,7 @@ type world struct {
 	pushed    func(process string, h driver.Hold) // is called when a process was notified of a loss
 
 	checked chan struct{} // closed when all names were had, after the last fault
+	stopped chan struct{} // closed when the run ends before its time
 
 	mu     sync.Mutex
 	used   map[int64]bool // instants at which something wakes
@@ -109,8 +110,29 @@ func (w *world) note(step bool, format string, args ...any) {
 	w.log = append(w.log, entry{time.Since(w.begun), step, text})
 }
 
+// stop ends the run before its time. What comes after it is no violation.
+func (w *world) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isStopped() && w.stopped != nil {
+		close(w.stopped)
+	}
+}
+
+func (w *world) isStopped() bool {
+	select {
+	case <-w.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
 // fail notes a violation.
 func (w *world) fail(format string, args ...any) {
+	if w.isStopped() {
+		return
+	}
 	w.step("VIOLATION "+format, args...)
 	w.mu.Lock()
 	defer w.mu.Unlock()

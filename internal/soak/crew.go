@@ -7,30 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/internal/testbed"
 )
-
-// A member of the crew is one worker process after another.
-type member struct {
-	mu      sync.Mutex
-	present *testbed.Process
-}
-
-// process is the present process, or nil.
-func (m *member) process() *testbed.Process {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.present
-}
-
-func (m *member) set(p *testbed.Process) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.present = p
-}
 
 // employ runs the i-th member of the crew until ctx ends, each process for a random
 // time.
@@ -48,22 +28,22 @@ func (s *soak) employ(ctx context.Context, i int) {
 func (s *soak) runOne(ctx context.Context, i int, t task) {
 	text, err := json.Marshal(t)
 	s.must(err)
-	b := &bed{fail: func(why string) {
+	b := &testbed.Program{Broken: func(why string) {
 		if ctx.Err() == nil { // afterwards a process may have ended before it is told to
-			s.bed.fail(why)
+			s.bed.Broken(why)
 		}
 	}}
-	defer b.end()
+	defer b.End()
 	p := testbed.Child(b, "worker", taskVariable+"="+string(text), "LD_PRELOAD=")
-	s.witness.started()
-	s.crew[i].set(p)
-	defer s.crew[i].set(nil)
+	s.witness.note(func(t *totals) { t.Processes++ })
+	s.crew[i].Store(p)
+	defer s.crew[i].Store(nil)
 	defer s.witness.gone(t.ID)
 
 	told := context.AfterFunc(ctx, func() {
 		p.Send("end")
 		time.AfterFunc(s.ending, func() {
-			if s.crew[i].process() == p {
+			if s.crew[i].Load() == p {
 				s.witness.observe(event{Kind: broken, ID: t.ID, At: now(), Why: fmt.Sprintf("a worker did not end within %v after it was told to", s.ending)})
 				p.Kill()
 			}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // diskSize bounds what a store may write in a run.
@@ -17,7 +19,7 @@ type disk struct{ path string }
 
 // makeDisk has the testbed use a file system of its own, until b ends. The error is why
 // there is none.
-func makeDisk(b *bed) (*disk, error) {
+func makeDisk(b *testbed.Program) (*disk, error) {
 	shared := filepath.Join(os.TempDir(), "locker-testbed-ports")
 	path, err := os.MkdirTemp("", "locker-soak-")
 	if err != nil {

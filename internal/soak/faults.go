@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockerproject/locker/conformance/link"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -112,26 +114,22 @@ func (s *soak) ofWays() (list []breakage) {
 	if len(s.ways) == 0 {
 		return nil
 	}
-	add := func(name string, f func(p *testbed.Proxy)) {
+	add := func(name string, f func(p *link.Proxy)) {
 		list = append(list, breakage{"ways: " + name, false, func(r *rand.Rand) func() {
 			ways := some(r, s.ways)
 			for _, p := range ways {
 				f(p)
 			}
-			return func() {
-				for _, p := range ways {
-					p.Heal()
-				}
-			}
+			return link.Proxies(ways).Heal
 		}})
 	}
-	add("both directions delayed until healed", func(p *testbed.Proxy) { p.Cut() })
-	add("both directions lost", func(p *testbed.Proxy) { p.Lose() })
-	add("answers delayed until healed", func(p *testbed.Proxy) { p.HoldReplies(true) })
-	add("answers lost", func(p *testbed.Proxy) { p.DropReplies(true) })
-	add("connections refused", func(p *testbed.Proxy) { p.Refuse() })
-	add("connections reset", func(p *testbed.Proxy) { p.Reset() })
-	add("50 ms slower", func(p *testbed.Proxy) { p.Delay(50 * time.Millisecond) })
+	add("both directions delayed until healed", func(p *link.Proxy) { p.Cut() })
+	add("both directions lost", func(p *link.Proxy) { p.Lose() })
+	add("answers delayed until healed", func(p *link.Proxy) { p.HoldReplies(true) })
+	add("answers lost", func(p *link.Proxy) { p.DropReplies(true) })
+	add("connections refused", func(p *link.Proxy) { p.Refuse() })
+	add("connections reset", func(p *link.Proxy) { p.Reset() })
+	add("50 ms slower", func(p *link.Proxy) { p.Delay(50 * time.Millisecond) })
 	return list
 }
 
@@ -197,18 +195,18 @@ func (s *soak) breakStore(ctx context.Context, r *rand.Rand) {
 		b := list[r.IntN(len(list))]
 		end := s.witness.begin(b.name, b.excuse)
 		undo := b.do(r)
-		rest(ctx, 100*time.Millisecond+time.Duration(r.Int64N(int64(s.longest))))
+		retry.Sleep(ctx, 100*time.Millisecond+time.Duration(r.Int64N(int64(s.longest))), nil)
 		undo()
 		end()
-		rest(ctx, time.Duration(r.Int64N(int64(4*time.Second))))
+		retry.Sleep(ctx, time.Duration(r.Int64N(int64(4*time.Second))), nil)
 	}
 }
 
 // breakWorkers stops and kills workers, until ctx ends.
 func (s *soak) breakWorkers(ctx context.Context, r *rand.Rand) {
 	for ctx.Err() == nil {
-		rest(ctx, time.Duration(r.Int64N(int64(4*time.Second))))
-		p := s.crew[r.IntN(len(s.crew))].process()
+		retry.Sleep(ctx, time.Duration(r.Int64N(int64(4*time.Second))), nil)
+		p := s.crew[r.IntN(len(s.crew))].Load()
 		if p == nil {
 			continue
 		}
@@ -219,7 +217,7 @@ func (s *soak) breakWorkers(ctx context.Context, r *rand.Rand) {
 		}
 		end := s.witness.begin("worker stopped", false)
 		p.Pause()
-		rest(ctx, time.Duration(r.Int64N(int64(s.longest))))
+		retry.Sleep(ctx, time.Duration(r.Int64N(int64(s.longest))), nil)
 		p.Resume()
 		end()
 	}

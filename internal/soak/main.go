@@ -11,13 +11,16 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -31,10 +34,10 @@ type soak struct {
 	longest time.Duration // of a fault
 	ending  time.Duration // how long a worker may take to end that was told to, without a fault
 
-	bed     *bed
+	bed     *testbed.Program
 	disk    *disk
 	clock   *clock
-	crew    []*member
+	crew    []atomic.Pointer[testbed.Process] // one worker after another each; nil between two
 	totals  *totals
 	witness *witness
 }
@@ -63,15 +66,11 @@ func storeNames() (list []string) {
 }
 
 func run(name, dir string, length time.Duration, workers, threads int, seed uint64) error {
-	s := &soak{seed: seed, threads: threads, longest: 8 * time.Second, ending: time.Minute, dir: dir}
-	for _, st := range stores {
-		if st.name == name {
-			s.store = st
-		}
-	}
-	if s.store.start == nil {
+	i := slices.Index(storeNames(), name)
+	if i < 0 {
 		return fmt.Errorf("unknown store %q: there are %s", name, strings.Join(storeNames(), ", "))
 	}
+	s := &soak{store: stores[i], seed: seed, threads: threads, longest: 8 * time.Second, ending: time.Minute, dir: dir}
 	if s.dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
@@ -89,23 +88,21 @@ func run(name, dir string, length time.Duration, workers, threads int, seed uint
 	if s.seed == 0 {
 		s.seed = uint64(t.Runs) + 1
 	}
-	for range workers {
-		s.crew = append(s.crew, new(member))
-	}
+	s.crew = make([]atomic.Pointer[testbed.Process], workers)
 	return s.run(length)
 }
 
 // run is the whole run, from the start of the store to the report.
 func (s *soak) run(length time.Duration) error {
 	s.witness = newWitness(s.totals)
-	s.bed = &bed{}
-	s.bed.fail = func(why string) { // the run ends here
+	s.bed = new(testbed.Program)
+	s.bed.Broken = func(why string) { // the run ends here
 		fmt.Fprintln(os.Stderr, "soak: broken off:", why)
 		_ = s.witness.save(s.dir)
-		s.bed.end()
+		s.bed.End()
 		os.Exit(2)
 	}
-	defer s.bed.end()
+	defer s.bed.End()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := s.start(ctx); err != nil {
@@ -205,9 +202,9 @@ func (s *soak) watch() (stop func()) {
 	all.Go(func() {
 		last := time.Now()
 		for n := 0; ctx.Err() == nil; n++ {
-			rest(ctx, time.Second)
+			retry.Sleep(ctx, time.Second, nil)
 			s.witness.sweep(now())
-			s.witness.ran(time.Since(last))
+			s.witness.note(func(t *totals) { t.Ran += time.Since(last) })
 			last = time.Now()
 			if n%10 == 0 {
 				s.must(s.witness.save(s.dir))
@@ -227,7 +224,7 @@ func (s *soak) work(ctx context.Context) {
 	r := rand.New(rand.NewPCG(s.seed, 0))
 	calm := s.witness.recovery + settle + 5*time.Second
 	for turn := uint64(1); ctx.Err() == nil; turn++ {
-		rest(ctx, 5*time.Second)
+		retry.Sleep(ctx, 5*time.Second, nil)
 		faulty, end := context.WithTimeout(ctx, calm+time.Duration(r.Int64N(int64(calm))))
 		var both sync.WaitGroup
 		both.Go(func() { s.breakStore(faulty, rand.New(rand.NewPCG(s.seed, 2*turn))) })
@@ -235,9 +232,9 @@ func (s *soak) work(ctx context.Context) {
 		both.Wait()
 		end()
 		fmt.Println(s.witness.summary())
-		rest(ctx, calm)
+		retry.Sleep(ctx, calm, nil)
 	}
-	rest(context.Background(), calm)
+	retry.Sleep(context.Background(), calm, nil)
 	dismiss()
 	crew.Wait()
 }
@@ -253,7 +250,7 @@ func (s *soak) checkLeft() error {
 	}
 	defer c.Close()
 	var left []locker.Queue
-	for end := now() + int64(s.witness.recovery); ; rest(ctx, time.Second) {
+	for end := now() + int64(s.witness.recovery); ; retry.Sleep(ctx, time.Second, nil) {
 		left = left[:0]
 		for _, n := range names {
 			q, err := c.Inspect(ctx, n.name)

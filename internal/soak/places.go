@@ -31,7 +31,7 @@ func at(places []place) []testbed.Option {
 
 // makePlaces makes n network namespaces, until b ends. The error is why they are not to
 // be had.
-func makePlaces(b *bed, n int) ([]place, error) {
+func makePlaces(b *testbed.Program, n int) ([]place, error) {
 	for i := range 250 {
 		lock, err := os.OpenFile(filepath.Join(os.TempDir(), fmt.Sprintf("locker-soak-%d.lock", i)), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {

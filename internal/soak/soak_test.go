@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -227,7 +229,7 @@ func runLiar(t *testing.T, acquire func(context.Context, driver.Driver, driver.R
 		return strings.Join(w.totals.Violations, "\n")
 	}
 	for ctx.Err() == nil && (violations() == "" || !lies) {
-		rest(ctx, 50*time.Millisecond)
+		retry.Sleep(ctx, 50*time.Millisecond, nil)
 		w.sweep(now() + int64(settle))
 	}
 	cancel()
@@ -260,7 +262,7 @@ func TestDeadline(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	for i, want := range []string{"crashed", "did not end"} {
 		w := newTestWitness(t)
-		run := &soak{rig: &rig{}, bed: &bed{fail: func(why string) { t.Error(why) }}, crew: []*member{{}, {}}, witness: w, ending: time.Millisecond}
+		run := &soak{rig: &rig{}, bed: &testbed.Program{Broken: func(why string) { t.Error(why) }}, crew: make([]atomic.Pointer[testbed.Process], 2), witness: w, ending: time.Millisecond}
 		ctx, cancel := context.WithCancel(t.Context())
 		if i == 1 {
 			cancel()
@@ -331,8 +333,8 @@ func TestTotals(t *testing.T) {
 
 // TestPlace cuts the way from a namespace to the workers.
 func TestPlace(t *testing.T) {
-	b := &bed{fail: func(why string) { t.Error(why) }}
-	defer b.end()
+	b := &testbed.Program{Broken: func(why string) { t.Error(why) }}
+	defer b.End()
 	places, err := makePlaces(b, 2)
 	if err != nil {
 		t.Skip("this machine has no network namespaces for us: ", err)
@@ -362,8 +364,8 @@ func TestPlace(t *testing.T) {
 // TestDisk fills the disk of the servers.
 func TestDisk(t *testing.T) {
 	t.Setenv("TMPDIR", os.TempDir()) // restores it
-	b := &bed{fail: func(why string) { t.Error(why) }}
-	defer b.end()
+	b := &testbed.Program{Broken: func(why string) { t.Error(why) }}
+	defer b.End()
 	d, err := makeDisk(b)
 	if err != nil {
 		t.Skip("this machine has no file system for us: ", err)

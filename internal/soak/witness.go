@@ -345,17 +345,11 @@ func (w *witness) lateIn(s span) (sum time.Duration) {
 	return sum
 }
 
-// started, ran, save and summary are for the figures of the run.
-func (w *witness) started() {
+// note changes the figures of the run.
+func (w *witness) note(f func(*totals)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.totals.Processes++
-}
-
-func (w *witness) ran(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.totals.Ran += d
+	f(w.totals)
 }
 
 func (w *witness) save(dir string) error {

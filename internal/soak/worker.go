@@ -19,6 +19,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	_ "github.com/lockerproject/locker/driver/all" // stores are named by URLs
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // solo is the prefix of names that one goroutine uses alone.
@@ -132,14 +133,7 @@ func (w *worker) thread(ctx context.Context, i int) {
 		} else {
 			w.contend(ctx, r)
 		}
-		rest(ctx, time.Duration(r.Int64N(int64(20*time.Millisecond))))
-	}
-}
-
-func rest(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
+		retry.Sleep(ctx, time.Duration(r.Int64N(int64(20*time.Millisecond))), nil)
 	}
 }
 
@@ -280,7 +274,7 @@ func (w *worker) look(ctx context.Context, k lease, e event, long time.Duration)
 		if n%reports == 0 {
 			w.report(e)
 		}
-		rest(ctx, min(tick, time.Duration(end-at)))
+		retry.Sleep(ctx, min(tick, time.Duration(end-at)), nil)
 	}
 }
 
