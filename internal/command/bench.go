@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,7 +129,11 @@ func (a *app) openMany(ctx context.Context, n int) (cs []*locker.Client, err err
 }
 
 func closeAll(cs []*locker.Client) {
-	inParallel(len(cs), func(i int) { _ = cs[i].Close() })
+	var group sync.WaitGroup
+	for _, c := range cs {
+		group.Go(func() { _ = c.Close() })
+	}
+	group.Wait()
 }
 
 func (r benchResult) write(w io.Writer) error {
@@ -138,7 +143,7 @@ func (r benchResult) write(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s%s\n\n", r.Store, version)
 	u, c := r.Uncontended, r.Contended
-	return writeTable(w, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
+	return writeTable(w, 0, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
 		{"uncontended", "1", fmt.Sprintf("%.0f cycles/s", u.Rate), precise(duration(u.P50)) + " a cycle", precise(duration(u.P99)), ""},
 		{
 			"contended", fmt.Sprint(c.Clients), fmt.Sprintf("%.0f grants/s", c.Rate),

@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/figures"
@@ -43,11 +44,11 @@ func cycle(ctx context.Context, c *locker.Client, name string) error {
 
 // measureContended lets the clients acquire and release one name for a while.
 func measureContended(ctx context.Context, cs []*locker.Client, length time.Duration) (contended, error) {
-	errs := make([]error, len(cs))
-	inParallel(len(cs), func(i int) { // makes connections and sessions
-		errs[i] = cycle(ctx, cs[i], "locker bench "+rand.Text())
-	})
-	if err := errors.Join(errs...); err != nil {
+	var group errgroup.Group
+	for _, c := range cs { // makes connections and sessions
+		group.Go(func() error { return cycle(ctx, c, "locker bench "+rand.Text()) })
+	}
+	if err := group.Wait(); err != nil {
 		return contended{}, err
 	}
 	name := "locker bench " + rand.Text()
@@ -72,13 +73,4 @@ func measureContended(ctx context.Context, cs []*locker.Client, length time.Dura
 		P50: seconds(figures.Percentile(s.HandOffs, 50)), P99: seconds(figures.Percentile(s.HandOffs, 99)),
 		Jain: figures.Jain(s.Counts),
 	}, nil
-}
-
-// inParallel runs f(0) … f(n-1) at once and waits for all.
-func inParallel(n int, f func(i int)) {
-	var group sync.WaitGroup
-	for i := range n {
-		group.Go(func() { f(i) })
-	}
-	group.Wait()
 }

@@ -75,7 +75,7 @@ type links struct {
 	address string
 
 	mu      sync.Mutex
-	proxies []*link.Proxy
+	proxies link.Proxies
 }
 
 // open opens a driver each of whose addresses is a proxy's.
@@ -84,20 +84,18 @@ func (l *links) open(ctx context.Context) (driver.Driver, conformance.Link, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	var way way
-	hosts := u.HostsWithPort(ports[u.Scheme])
-	for i, host := range hosts {
+	var way link.Proxies
+	for _, host := range u.HostsWithPort(ports[u.Scheme]) {
 		p, err := link.Start(host)
 		if err != nil {
 			return nil, nil, err
 		}
 		way = append(way, p)
-		hosts[i] = p.Addr()
 	}
 	l.mu.Lock()
 	l.proxies = append(l.proxies, way...)
 	l.mu.Unlock()
-	u.Hosts = hosts
+	u.Hosts = way.Addrs()
 	d, err := driver.Open(ctx, u)
 	return d, way, err
 }
@@ -116,28 +114,5 @@ func (l *links) work(ctx context.Context) bool {
 func (l *links) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, p := range l.proxies {
-		p.Close()
-	}
-}
-
-// way is a conformance.Link of several proxies.
-type way []*link.Proxy
-
-func (w way) Cut() {
-	for _, p := range w {
-		p.Cut()
-	}
-}
-
-func (w way) Heal() {
-	for _, p := range w {
-		p.Heal()
-	}
-}
-
-func (w way) DropReplies(on bool) {
-	for _, p := range w {
-		p.DropReplies(on)
-	}
+	l.proxies.Close()
 }

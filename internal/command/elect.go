@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/election"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/supervise"
 )
 
@@ -176,7 +177,7 @@ func (e *elect) campaign(ctx context.Context, candidate *election.Election) erro
 		err := candidate.Run(ctx, e.lead)
 		switch {
 		case errors.Is(err, errPause):
-			e.pause(ctx)
+			retry.Sleep(ctx, e.delay, nil)
 		case err == nil && e.code != 0:
 			return exit(e.code, nil, "")
 		case ctx.Err() != nil && isEnd(err):
@@ -184,13 +185,6 @@ func (e *elect) campaign(ctx context.Context, candidate *election.Election) erro
 		default:
 			return err
 		}
-	}
-}
-
-func (e *elect) pause(ctx context.Context) {
-	select {
-	case <-time.After(e.delay):
-	case <-ctx.Done():
 	}
 }
 
@@ -224,8 +218,7 @@ func (e *elect) lead(ctx context.Context, term *election.Term) error {
 		case what == stepDown:
 			return errPause
 		}
-		e.pause(ctx)
-		if ctx.Err() != nil {
+		if !retry.Sleep(ctx, e.delay, nil) || ctx.Err() != nil {
 			return nil //nolint:nilerr // Run knows why
 		}
 	}

@@ -177,7 +177,7 @@ func oneLine(text string) string {
 			lines = append(lines, line)
 		}
 	}
-	return strings.Join(lines, "; ")
+	return strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": ")
 }
 
 func helpExitCodes() *cobra.Command {

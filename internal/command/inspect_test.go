@@ -122,6 +122,9 @@ func TestList(t *testing.T) {
 		if r := on(t, url, "list", "nothing", "--json").Run(); r.Code != 0 || r.Out != "" {
 			t.Error(r)
 		}
+		if r := on(t, url, "list", "nothing").Run(); r.Code != 0 || r.Out != "" || r.ErrOut != "nobody holds or waits for a lock whose name begins with nothing\n" {
+			t.Error(r)
+		}
 	})
 }
 

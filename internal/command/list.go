@@ -8,8 +8,8 @@ import (
 )
 
 func newList(a *app) *cobra.Command {
-	var by sortBy
-	var shown chosenColumns
+	by := 0
+	shown := usualColumns
 	wide := false
 	cmd := &cobra.Command{
 		Use:     "list [PREFIX]",
@@ -41,7 +41,7 @@ the fencing token of the first. With --json each lock is one line, which has eve
 				return err
 			}
 			now := time.Now()
-			orders[by].apply(queues, now)
+			sortQueues(by, queues, now)
 			if a.json {
 				for _, q := range queues {
 					if err := a.print(newQueueJSON(q, now), nil); err != nil {
@@ -51,24 +51,29 @@ the fencing token of the first. With --json each lock is one line, which has eve
 				return nil
 			}
 			if len(queues) == 0 {
-				fmt.Fprintln(a.Err, "nobody holds a lock or waits for one")
+				fmt.Fprintln(a.Err, noneWith(prefixOf(args)))
 				return nil
 			}
-			summaries := make([]summary, len(queues))
-			for i, q := range queues {
-				summaries[i] = summarize(q, now)
+			head, rows := tableOf(shown, queues, now)
+			width := columns(a.Out)
+			if wide {
+				width = 0
 			}
-			head, rows := shown.table(summaries)
-			if width := columns(a.Out); width > 0 && !wide {
-				return writeFitted(a.Out, width, head, rows)
-			}
-			return writeTable(a.Out, head, rows)
+			return writeTable(a.Out, width, head, rows)
 		},
 	}
 	cmd.Flags().BoolVar(&wide, "wide", false, "cut nothing, however long it is")
 	addColumns(cmd.Flags(), &shown)
 	addSortBy(cmd.Flags(), &by)
 	return cmd
+}
+
+// noneWith says that there are no locks with the prefix.
+func noneWith(prefix string) string {
+	if prefix == "" {
+		return "nobody holds a lock or waits for one"
+	}
+	return "nobody holds or waits for a lock whose name begins with " + printable(prefix)
 }
 
 // prefixOf is the optional argument PREFIX.

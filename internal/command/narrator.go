@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 func (a *app) addVoice(f *pflag.FlagSet) {
@@ -45,7 +46,8 @@ func (a *app) detail(format string, args ...any) {
 // narrator says what happens to the locks of a verb.
 type narrator struct {
 	*app
-	common common
+	common  common
+	minHold time.Duration // of the locks
 
 	mu      sync.Mutex
 	waiting map[string]context.CancelFunc // by lock name: ends the goroutine that waits has started
@@ -76,7 +78,11 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 	case locker.EventLost:
 		n.say("%s: lost after %v: %v", e.Name, rounded(e.Elapsed), e.Err)
 	case locker.EventReleased:
-		n.detail("%s: released after %v", e.Name, rounded(e.Elapsed))
+		kept := ""
+		if e.Elapsed < n.minHold {
+			kept = fmt.Sprintf("; it stays locked for at least %v from its grant", n.minHold)
+		}
+		n.detail("%s: released after %v%s", e.Name, rounded(e.Elapsed), kept)
 	}
 	n.common.observe(n.app, e)
 }
@@ -123,9 +129,7 @@ func (n *narrator) waits(ctx context.Context, name string) {
 	ctx, n.waiting[name] = context.WithCancel(ctx)
 	client := n.client
 	n.group.Go(func() {
-		select {
-		case <-time.After(time.Second):
-		case <-ctx.Done():
+		if !retry.Sleep(ctx, time.Second, nil) {
 			return
 		}
 		switch holders := describeHolders(ctx, client, name); {

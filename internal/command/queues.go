@@ -123,46 +123,6 @@ func readQueues(ctx context.Context, c *locker.Client, prefix string) ([]locker.
 	return queues, nil
 }
 
-// summary is a queue in one row of a table for people.
-type summary struct {
-	name, holder, held, lease, waiters, wait, note string
-	holders, token                                 string // only where they are asked for
-}
-
-func summarize(q locker.Queue, now time.Time) summary {
-	s := summary{name: printable(q.Name), holder: "-", held: "-", lease: "-", wait: "-", token: "-"}
-	holders, waiters := tally(q)
-	s.waiters, s.holders = strconv.Itoa(waiters), strconv.Itoa(holders)
-	if holders > 0 {
-		first := q.Tickets[0]
-		s.holder, s.held, s.lease, s.note = printable(first.Owner), since(first, now), short(first.Remaining), printable(first.Note)
-		s.token = token(first)
-	}
-	if holders > 1 {
-		s.holder += fmt.Sprintf(" +%d", holders-1)
-	}
-	if wait := longestWait(q, now); waiters > 0 && wait > 0 {
-		s.wait = short(wait)
-	}
-	return s
-}
-
-var summaryHead = []string{"NAME", "HOLDER", "HELD", "LEASE", "WAITERS", "LONGEST", "NOTE"}
-
-func (s summary) cells() []string {
-	return []string{s.name, s.holder, s.held, s.lease, s.waiters, s.wait, s.note}
-}
-
-// longestWait is the age of the waiter that waits longest.
-func longestWait(q locker.Queue, now time.Time) (longest time.Duration) {
-	for _, t := range q.Tickets {
-		if !t.Held {
-			longest = max(longest, age(t, now))
-		}
-	}
-	return longest
-}
-
 var ticketHead = []string{"", "TOKEN", "OWNER", "KIND", "FOR", "LEASE", "NOTE"}
 
 // ticketCells is a ticket in a row of a table for people.
@@ -179,7 +139,7 @@ func writeTickets(w io.Writer, ts []locker.Ticket, now time.Time) error {
 	for i, t := range ts {
 		rows[i] = ticketCells(w, t, now)
 	}
-	return writeTable(w, ticketHead, rows)
+	return writeTable(w, 0, ticketHead, rows)
 }
 
 // kind is what a ticket asks for.

@@ -115,7 +115,7 @@ func (r *run) do(ctx context.Context) error {
 	if err := r.program.find(); err != nil {
 		return err
 	}
-	n := &narrator{app: r.app}
+	n := &narrator{app: r.app, minHold: r.holdAtLeast}
 	client, err := r.openLeased(ctx, &r.lease, locker.DefaultTTL, locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(n.observe))
 	if err != nil {
 		return err

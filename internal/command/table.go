@@ -3,6 +3,7 @@ package command
 import (
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -12,68 +13,51 @@ import (
 // hundreds of columns, and one of them shall not push all other rows off the screen.
 const maxPadded = 48
 
-// writeTable writes rows in columns under a head. Cells may be painted; what a
-// store or a user gave has been made printable. The last column is not padded. A long cell
-// is whole, and moves the rest of its own row.
-func writeTable(w io.Writer, head []string, rows [][]string) error {
-	widths := make([]int, len(head))
-	all := append([][]string{make([]string, len(head))}, rows...)
-	for i, h := range head {
-		all[0][i] = paint(w, bold, h)
-	}
-	for _, row := range all {
-		for i, cell := range row {
-			if width := ansi.StringWidth(cell); width <= maxPadded {
-				widths[i] = max(widths[i], width)
-			}
-		}
-	}
-	var b strings.Builder
-	for _, row := range all {
-		for i, cell := range row {
-			b.WriteString(cell)
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(cell))+2))
-			}
-		}
-		b.WriteByte('\n')
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// writeFitted is writeTable for a terminal of that width: each row has one line, and what is
-// too long for it is cut.
-func writeFitted(w io.Writer, width int, head []string, rows [][]string) error {
-	widths := fit(head, rows, width)
-	lines := []string{paint(w, bold, row(head, widths))}
-	for _, cells := range rows {
-		lines = append(lines, row(cells, widths))
-	}
+// writeTable writes what layOut makes, with a bold head.
+func writeTable(w io.Writer, width int, head []string, rows [][]string) error {
+	lines := layOut(width, head, rows)
+	lines[0] = paint(w, bold, lines[0])
 	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
 	return err
 }
 
-// fit are the widths of columns that fill no more than the width of the screen: the widest
-// gives way first.
-func fit(head []string, rows [][]string, width int) []int {
-	widths := make([]int, len(head))
-	for _, cells := range append([][]string{head}, rows...) {
+// layOut makes lines of a head and rows, in columns. Cells may be painted; what a store or
+// a user gave has been made printable. On a screen of that width each row has one line, and
+// what is too long for it is cut. With 0 a long cell is whole, and moves the rest of its row.
+func layOut(width int, head []string, rows [][]string) []string {
+	table := append([][]string{head}, rows...)
+	widths := widthsOf(width, table)
+	lines := make([]string, len(table))
+	for i, cells := range table {
+		padded := make([]string, len(cells))
+		for column, cell := range cells {
+			if width > 0 {
+				cell = cut(cell, widths[column])
+			}
+			padded[column] = pad(cell, widths[column])
+		}
+		lines[i] = strings.TrimRight(strings.Join(padded, "  "), " ")
+	}
+	return lines
+}
+
+// widthsOf are the widths of columns. On a screen they fill no more than its width: the
+// widest gives way first.
+func widthsOf(width int, table [][]string) []int {
+	widths := make([]int, len(table[0]))
+	for _, cells := range table {
 		for i, cell := range cells {
-			widths[i] = max(widths[i], ansi.StringWidth(cell))
+			if w := ansi.StringWidth(cell); w <= maxPadded || width > 0 {
+				widths[i] = max(widths[i], w)
+			}
 		}
 	}
 	over := 2*(len(widths)-1) - width
 	for _, w := range widths {
 		over += w
 	}
-	for ; over > 0; over-- {
-		widest := 0
-		for i, w := range widths {
-			if w > widths[widest] {
-				widest = i
-			}
-		}
+	for ; width > 0 && over > 0; over-- {
+		widest := slices.Index(widths, slices.Max(widths))
 		if widths[widest] <= 4 {
 			break
 		}
@@ -89,15 +73,6 @@ var further = regexp.MustCompile(` \+[0-9]+$`)
 func cut(cell string, width int) string {
 	more := further.FindString(cell)
 	return ansi.Truncate(strings.TrimSuffix(cell, more), width-len(more), "…") + more
-}
-
-// row is one line of the table.
-func row(cells []string, widths []int) string {
-	parts := make([]string, len(cells))
-	for i, cell := range cells {
-		parts[i] = pad(cut(cell, widths[i]), widths[i])
-	}
-	return strings.TrimRight(strings.Join(parts, "  "), " ")
 }
 
 func pad(text string, width int) string {

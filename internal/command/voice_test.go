@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker"
 )
@@ -41,6 +42,30 @@ func TestDegradedGrantsAreSaid(t *testing.T) {
 		observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a", Degraded: errors.New("no answer")})
 		if text := out.String(); text != "locker: a: acquired on a substitute for the store: no answer\n" {
 			t.Errorf("%s says\n%s", who, text)
+		}
+	}
+}
+
+// A lock that is kept for its minimum hold is not said to be free.
+func TestReleaseWithinTheMinimumHold(t *testing.T) {
+	var out bytes.Buffer
+	n := &narrator{app: &app{Streams: Streams{Err: &out}, verbose: true}, minHold: time.Minute}
+	n.observe(t.Context(), locker.Event{Kind: locker.EventReleased, Name: "a", Elapsed: 2 * time.Second})
+	n.observe(t.Context(), locker.Event{Kind: locker.EventReleased, Name: "b", Elapsed: 2 * time.Minute})
+	if text := out.String(); text != "locker: a: released after 2s; it stays locked for at least 1m0s from its grant\nlocker: b: released after 2m0s\n" {
+		t.Errorf("it says\n%s", text)
+	}
+}
+
+// The lines of an error become one, as a sentence.
+func TestErrorsOfSeveralLines(t *testing.T) {
+	for text, want := range map[string]string{
+		"a":               "a",
+		"a\nb\n":          "a; b",
+		"failed:\n\tb\nc": "failed: b; c", // as pgx reports what each address has answered
+	} {
+		if got := oneLine(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }

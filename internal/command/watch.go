@@ -18,7 +18,7 @@ func init() { quietterm.Restore() }
 
 func newWatch(a *app) *cobra.Command {
 	interval := time.Second
-	var by sortBy
+	by := 0
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "Watch locks live",
@@ -58,7 +58,7 @@ store at most a fifth of the time. If the store does not answer, it says so and 
 				return a.watchLines(cmd.Context(), w, first)
 			}
 			m := newWatchModel(cmd.Context(), w, store, a.Out, first)
-			m.sort = int(by)
+			m.sort = by
 			return a.watchScreen(cmd.Context(), m)
 		},
 	}

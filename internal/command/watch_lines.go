@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // interrupted is how a user's Ctrl-C ends a verb that reads the keyboard itself.
@@ -40,10 +41,7 @@ func (a *app) watchLines(ctx context.Context, w *watcher, l reading) error {
 				}
 			}
 		}
-		select {
-		case <-time.After(w.pause(l)):
-		case <-ctx.Done():
-		}
+		retry.Sleep(ctx, w.pause(l), nil)
 	}
 }
 

@@ -245,12 +245,9 @@ func (m *watchModel) shown() []locker.Queue {
 		queues = slices.DeleteFunc(queues, func(q locker.Queue) bool { return !m.matches(q) })
 	}
 	if m.contended {
-		queues = slices.DeleteFunc(queues, func(q locker.Queue) bool {
-			_, waiters := tally(q)
-			return waiters == 0
-		})
+		queues = slices.DeleteFunc(queues, func(q locker.Queue) bool { return waitersOf(q) == 0 })
 	}
-	orders[m.sort].apply(queues, m.seen.at)
+	sortQueues(m.sort, queues, m.seen.at)
 	return queues
 }
 

@@ -132,6 +132,11 @@ func TestViewScrolls(t *testing.T) {
 			t.Errorf("%q: %s, selected %s; want %s, %s", c.keys, got, m.selected, c.want, c.selected)
 		}
 	}
+	m.w.prefix = "order:"
+	if view := m.after(reading{at: noon}).View(); !strings.Contains(view, "nobody holds or waits for a lock whose name begins with order:") {
+		t.Errorf("with a prefix\n%s", view)
+	}
+	m.w.prefix = ""
 	// The cursor follows its lock when others come and go.
 	m = m.after("jj", reading{at: noon, queues: queues[1:]})
 	if m.selected != "q02" || m.cursor != 1 {

@@ -2,7 +2,6 @@ package command
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,12 +127,9 @@ func (m *watchModel) table() (head []string, rows [][]string) {
 	if m.detail != "" {
 		return ticketHead, m.ticketRows(m.ticketsOf(m.detail))
 	}
-	head = slices.Clone(summaryHead)
-	head[orders[m.sort].column] += "*"
 	queues := m.shown()
-	for _, q := range queues[min(m.top, len(queues)):min(m.top+m.rows(), len(queues))] {
-		rows = append(rows, summarize(q, m.seen.at).cells())
-	}
+	head, rows = tableOf(usualColumns, queues[min(m.top, len(queues)):min(m.top+m.rows(), len(queues))], m.seen.at)
+	head[orders[m.sort].column] += "*"
 	return head, rows
 }
 
@@ -146,15 +142,16 @@ func (m *watchModel) ticketRows(ts []locker.Ticket) (rows [][]string) {
 
 // layOut makes lines of the table, and marks the row under the cursor.
 func (m *watchModel) layOut(head []string, rows [][]string) []string {
-	const mark = 2
-	widths := fit(head, rows, m.width-mark)
-	lines := []string{m.paint(bold, strings.Repeat(" ", mark)+row(head, widths))}
-	for i, cells := range rows {
-		line := row(cells, widths)
-		if m.detail == "" && m.top+i == m.cursor {
-			lines = append(lines, m.paint(reverse, pad("> "+line, m.width)))
-		} else {
-			lines = append(lines, "  "+line)
+	const mark = "> "
+	lines := layOut(max(1, m.width-len(mark)), head, rows)
+	for i, line := range lines {
+		switch {
+		case i == 0:
+			lines[i] = m.paint(bold, "  "+line)
+		case m.detail == "" && m.top+i-1 == m.cursor:
+			lines[i] = m.paint(reverse, pad(mark+line, m.width))
+		default:
+			lines[i] = "  " + line
 		}
 	}
 	if len(rows) == 0 {
@@ -171,5 +168,5 @@ func (m *watchModel) nothing() string {
 	case m.filter != "" || m.contended:
 		return strconv.Itoa(len(m.seen.queues)) + " filtered out"
 	}
-	return "nobody holds a lock or waits for one"
+	return noneWith(m.w.prefix)
 }

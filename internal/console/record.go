@@ -46,8 +46,7 @@ type record struct {
 	empty  time.Time             // since when nobody is there; zero: somebody is
 
 	grants       uint64 // seen so far
-	buckets      [numBuckets]uint16
-	newest       int64 // number of the newest bucket
+	rate         ring[uint16]
 	recentGrants uint8 // one bit for each poll, newest lowest: a grant was seen
 
 	events []event
@@ -186,26 +185,40 @@ func (r *record) count(grants int, at time.Time, within time.Duration) {
 		r.recentGrants |= 1
 	}
 	r.grants += uint64(grants)
-	r.advance(at)
-	b := &r.buckets[r.newest%numBuckets]
+	r.rate.advance(at)
+	b := r.rate.bucket(r.rate.newest)
 	*b = uint16(min(int(*b)+grants, 1<<16-1))
 }
 
+// A ring has a value for each bucket of time up to the newest.
+type ring[T any] struct {
+	values [numBuckets]T
+	newest int64 // the number of a bucket
+}
+
+func bucketOf(at time.Time) int64 { return at.UnixMilli() / bucket.Milliseconds() }
+
+func (r *ring[T]) bucket(n int64) *T { return &r.values[n%numBuckets] }
+
 // advance empties the buckets that time has come round to.
-func (r *record) advance(at time.Time) {
+func (r *ring[T]) advance(at time.Time) {
 	n := bucketOf(at)
 	for i := max(r.newest+1, n-numBuckets+1); i <= n; i++ {
-		r.buckets[i%numBuckets] = 0
+		*r.bucket(i) = *new(T)
 	}
 	r.newest = max(r.newest, n)
 }
 
+// all are the values, oldest first.
+func (r *ring[T]) all(at time.Time) []T {
+	r.advance(at)
+	first := (r.newest + 1) % numBuckets
+	return slices.Concat(r.values[first:], r.values[:first])
+}
+
 // sightings are the buckets in which a store was polled: what is not known of the others is
 // no zero.
-type sightings struct {
-	newest int64
-	seen   [numBuckets]bool
-}
+type sightings struct{ ring[bool] }
 
 // add notes a poll that sees what has changed in the time before it.
 func (s *sightings) add(at time.Time, within time.Duration, first bool) {
@@ -215,44 +228,18 @@ func (s *sightings) add(at time.Time, within time.Duration, first bool) {
 		from = bucketOf(at.Add(-within))
 	}
 	for i := max(from, s.newest-numBuckets+1); i <= s.newest; i++ {
-		s.seen[i%numBuckets] = true
+		*s.bucket(i) = true
 	}
 }
-
-func (s *sightings) advance(at time.Time) {
-	n := bucketOf(at)
-	for i := max(s.newest+1, n-numBuckets+1); i <= n; i++ {
-		s.seen[i%numBuckets] = false
-	}
-	s.newest = max(s.newest, n)
-}
-
-// buckets tells which were seen, oldest first.
-func (s *sightings) buckets(at time.Time) []bool {
-	s.advance(at)
-	out := make([]bool, numBuckets)
-	for i := range out {
-		out[i] = s.seen[(s.newest+1+int64(i))%numBuckets]
-	}
-	return out
-}
-
-func bucketOf(at time.Time) int64 { return at.UnixMilli() / bucket.Milliseconds() }
 
 // busy tells whether each of the last polls saw a new holder: then there were
 // probably more.
 func (r *record) busy() bool { return r.recentGrants&0b1111 == 0b1111 }
 
-// rates are the buckets, oldest first; nil if all are empty.
+// rates are the grants of each bucket, oldest first; nil if there were none.
 func (r *record) rates(at time.Time) []uint16 {
-	r.advance(at)
-	out, sum := make([]uint16, numBuckets), uint64(0)
-	for i := range out {
-		out[i] = r.buckets[(r.newest+1+int64(i))%numBuckets]
-		sum += uint64(out[i])
+	if rates := r.rate.all(at); slices.Max(rates) > 0 {
+		return rates
 	}
-	if sum == 0 {
-		return nil
-	}
-	return out
+	return nil
 }

@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,21 +86,17 @@ func (s *sessions) begin(r role, who string) string {
 
 // prune removes the sessions that have ended and, if there are too many, the oldest.
 func (s *sessions) prune() {
-	for len(s.all) > 0 {
-		var oldest [sha256.Size]byte
-		var at time.Time
-		for k, n := range s.all {
-			if n.ctx.Err() != nil {
-				delete(s.all, k)
-			} else if at.IsZero() || n.at.Before(at) {
-				oldest, at = k, n.at
-			}
-		}
-		if len(s.all) < maxSessions {
-			return
-		}
+	maps.DeleteFunc(s.all, func(_ [sha256.Size]byte, n *session) bool { return n.ctx.Err() != nil })
+	if len(s.all) >= maxSessions {
+		oldest := oldestOf(s.all, func(n *session) time.Time { return n.at })
 		s.all[oldest].end()
+		delete(s.all, oldest)
 	}
+}
+
+// oldestOf is the key of the earliest time in a map, which is not empty.
+func oldestOf[K comparable, V any](all map[K]V, at func(V) time.Time) K {
+	return slices.MinFunc(slices.Collect(maps.Keys(all)), func(a, b K) int { return at(all[a]).Compare(at(all[b])) })
 }
 
 // of returns the session of a request, or nil.

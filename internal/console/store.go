@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockerproject/locker"
 )
 
@@ -179,49 +181,42 @@ func (s *store) ask(ctx context.Context) (map[string]sighting, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	var (
-		mu    sync.Mutex
-		group sync.WaitGroup
-		seen  = make(map[string]sighting, len(names))
-		work  = make(chan string)
-	)
-	for range min(askedAtOnce, len(names)) {
-		group.Go(func() {
-			for name := range work {
-				q, err := s.inspect(ctx, name)
-				switch {
-				case errors.Is(err, locker.ErrInvalidName): // what another program has put there is no lock
-					continue
-				case err != nil:
-					fail(err)
-					continue
-				}
-				mu.Lock()
-				seen[name] = sighting{q.Tickets, time.Now()}
-				mu.Unlock()
-			}
+	all := make([]sighting, len(names))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(askedAtOnce)
+	for i, name := range names {
+		group.Go(func() (err error) {
+			all[i], err = s.inspect(ctx, name)
+			return err
 		})
 	}
-	for _, name := range names {
-		if ctx.Err() != nil {
-			break
-		}
-		work <- name
+	if err := group.Wait(); err != nil {
+		return nil, err
 	}
-	close(work)
-	group.Wait()
-	return seen, context.Cause(ctx)
+	seen := make(map[string]sighting, len(names))
+	for i, name := range names {
+		if !all[i].at.IsZero() {
+			seen[name] = all[i]
+		}
+	}
+	return seen, nil
 }
 
-func (s *store) inspect(ctx context.Context, name string) (locker.Queue, error) {
+// inspect returns the zero sighting for what another program has put there and is no lock.
+func (s *store) inspect(ctx context.Context, name string) (sighting, error) {
 	if ctx.Err() != nil { // another queue's request failed
-		return locker.Queue{}, ctx.Err()
+		return sighting{}, ctx.Err()
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	return s.Source.Inspect(ctx, name)
+	q, err := s.Source.Inspect(ctx, name)
+	switch {
+	case errors.Is(err, locker.ErrInvalidName):
+		return sighting{}, nil
+	case err != nil:
+		return sighting{}, err
+	}
+	return sighting{q.Tickets, time.Now()}, nil
 }
 
 // The states of a store.

@@ -110,7 +110,7 @@ func (s *store) since(old *snapshot) (change, *snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	ch := change{Now: now.UnixMilli(), Status: s.snapshot.Status, Full: old == nil, Seen: s.polls.buckets(now)}
+	ch := change{Now: now.UnixMilli(), Status: s.snapshot.Status, Full: old == nil, Seen: s.polls.all(now)}
 	if s.snapshot == old {
 		return ch, old
 	}

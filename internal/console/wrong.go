@@ -1,6 +1,7 @@
 package console
 
 import (
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -77,16 +78,9 @@ func (w *wrongTokens) add(remote string) {
 // prune forgets the addresses that have been quiet for long and, if there are too many, the one
 // that has been quiet longest. With mu held.
 func (w *wrongTokens) prune() {
-	oldest := ""
-	for a, t := range w.from {
-		if time.Since(t.last) > forgetTry {
-			delete(w.from, a)
-		} else if oldest == "" || t.last.Before(w.from[oldest].last) {
-			oldest = a
-		}
-	}
+	maps.DeleteFunc(w.from, func(_ string, t *tries) bool { return time.Since(t.last) > forgetTry })
 	if len(w.from) >= maxWrong {
-		delete(w.from, oldest)
+		delete(w.from, oldestOf(w.from, func(t *tries) time.Time { return t.last }))
 	}
 }
 
