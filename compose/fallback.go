@@ -150,6 +150,7 @@ func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.
 		if err == nil {
 			g.Degraded = cmp.Or(away, errOnSecondary)
 		}
+		f.settle(r.Hold(0), err, false)
 		return g, err
 	case away != nil && store == nowhere:
 		return f.degrade(ctx, r, driver.NoTicket(away))
@@ -162,7 +163,7 @@ func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.
 	case err == nil:
 		return g, nil
 	case ctx.Err() != nil || !driver.IsUnavailable(err):
-		f.settle(r.Hold(0), err)
+		f.settle(r.Hold(0), err, store == nowhere)
 		return driver.Grant{}, err
 	}
 	return f.degrade(ctx, r, err)
@@ -242,7 +243,7 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 		g.Degraded = cause
 		return g, nil
 	}
-	f.settle(r.Hold(0), err)
+	f.settle(r.Hold(0), err, errors.Is(cause, driver.ErrNoTicket))
 	if away := f.outages[secondary].cause(); queued.Load() && away != nil {
 		err = errors.Join(err, away) // the primary answers Inspect meanwhile: nobody else says so
 	}
@@ -257,9 +258,11 @@ func (f *FallbackDriver) degrade(ctx context.Context, r driver.Request, cause er
 	return driver.Grant{}, partially(both)
 }
 
-// settle forgets a ticket if err means that the store certainly does not have it.
-func (f *FallbackDriver) settle(h driver.Hold, err error) {
-	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNoTicket) {
+// settle forgets a ticket if err means that the store certainly does not have it. If another
+// request may have left it somewhere (not alone), it is forgotten when it is released: what is
+// removed from the primary in the background is not asked for there again.
+func (f *FallbackDriver) settle(h driver.Hold, err error, alone bool) {
+	if errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) || alone && errors.Is(err, driver.ErrNoTicket) {
 		f.forget(h)
 	}
 }

@@ -35,6 +35,40 @@ func TestFallbackLooksAgain(t *testing.T) {
 	})
 }
 
+// A ticket that is removed from the primary is not asked for there again, as All asks for a
+// ticket that it has queued elsewhere: the removal would end a lock that is held.
+func TestFallbackDoesNotReuseAnOrphan(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		a, b := memory.New(), memory.New()
+		defer a.Close()
+		defer b.Close()
+		first, second := &flaky{Driver: a.Join()}, &flaky{Driver: b.Join()}
+		f := compose.Fallback(first, second)
+		defer f.Close()
+		first.hangs.Store(true)
+		second.away.Store(true)
+		r := driver.Request{Name: "x", ID: "1", TTL: time.Hour}
+		if _, err := f.Acquire(t.Context(), r); !errors.Is(err, driver.ErrUnavailable) {
+			t.Fatalf("neither answers: %v", err)
+		}
+		first.hangs.Store(false)
+		time.Sleep(2 * time.Second) // the primary is known to be back
+		for range 3 {
+			g, err := f.Acquire(t.Context(), r)
+			if err != nil {
+				second.away.Store(false)
+				continue
+			}
+			time.Sleep(time.Minute)
+			if err := f.Renew(t.Context(), r.Hold(g.Token), r.TTL); err != nil {
+				t.Errorf("the lock that was granted: %v", err)
+			}
+			return
+		}
+		t.Error("not granted")
+	})
+}
+
 // late is a store that requests reach six seconds late.
 type late struct{ *memory.Driver }
 

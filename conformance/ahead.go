@@ -29,8 +29,7 @@ func (h Harness) workers() (quiet, busy, own int) {
 
 // ahead starts the cases that need not run alone, some at a time, until ctx ends, and
 // calls ended after each. wait waits for all of them. Cases that have a store of their own
-// are among them. What waits longest begins first. ahead does not use t.Parallel, whose
-// limit is the number of processors.
+// are among them. ahead does not use t.Parallel, whose limit is the number of processors.
 func ahead(ctx context.Context, h Harness, results []*result, ended func(*result)) (wait func()) {
 	var onShared, busy, onOwn []*result
 	for _, r := range results {
@@ -50,7 +49,6 @@ func ahead(ctx context.Context, h Harness, results []*result, ended func(*result
 	}
 	var group sync.WaitGroup
 	start := func(results []*result, workers int) {
-		slices.SortStableFunc(results, func(a, b *result) int { return cmp.Compare(b.c.length(), a.c.length()) })
 		queue := make(chan *result, len(results))
 		for _, r := range results {
 			queue <- r
@@ -68,6 +66,8 @@ func ahead(ctx context.Context, h Harness, results []*result, ended func(*result
 			})
 		}
 	}
+	// What waits until a store has forgotten keys takes longest, and begins first.
+	slices.SortStableFunc(onOwn, func(a, b *result) int { return cmp.Compare(b.c.place, a.c.place) })
 	quietly, busily, own := h.workers()
 	start(onOwn, own)
 	start(busy, busily)

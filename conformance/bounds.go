@@ -53,24 +53,27 @@ func (e *env) leaseEnd(ttl time.Duration) bound {
 	return slacks(1).plus(ttl, "the TTL, which is longer than Bounds.Crash")
 }
 
+// plusLiveness adds how long a waiter that has died may stay queued.
+func (e *env) plusLiveness(b bound, ttl time.Duration) bound {
+	return b.plus(e.bounds(ttl).Liveness, fmt.Sprintf("Bounds(%v).Liveness, D8", ttl))
+}
+
 // deadWaiters is how long waiters that requested waiterTTL and have died stay queued.
 func (e *env) deadWaiters() bound {
-	return slacks(1).plus(e.liveness(), fmt.Sprintf("Bounds(%v).Liveness, D8", waiterTTL))
+	return e.plusLiveness(slacks(1), waiterTTL)
 }
 
 // afterOutage bounds a grant after an outage: the request may have to be repeated,
 // and a waiter ahead may have died.
 func (e *env) afterOutage() bound {
-	d := e.bounds(locker.DefaultTTL).Liveness
-	return patient.plus(d, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
+	return e.plusLiveness(patient, locker.DefaultTTL)
 }
 
 // removalOfUnanswered is how long the ticket of an Acquire that failed without an answer may
 // stay.
 func (e *env) removalOfUnanswered() bound {
-	d := e.bounds(locker.DefaultTTL).Liveness
-	if d < patience {
+	if e.bounds(locker.DefaultTTL).Liveness < patience {
 		return slacks(1).and(patient)
 	}
-	return slacks(1).plus(d, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
+	return e.plusLiveness(slacks(1), locker.DefaultTTL)
 }

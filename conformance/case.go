@@ -21,7 +21,6 @@ type Case struct {
 
 	place place
 	busy  bool // it keeps the store busy, and does not wait
-	long  bool // it waits for many seconds
 	prove func(e *env)
 }
 
@@ -52,22 +51,10 @@ func newCase(name, rules string, prove func(*env), explain string) Case {
 func (c Case) needs(n Needs) Case { c.Needs = n; return c }
 func (c Case) at(p place) Case    { c.place = p; return c }
 func (c Case) keepsBusy() Case    { c.busy = true; return c }
-func (c Case) waitsLong() Case    { c.long = true; return c }
 
 // ofOwn reports whether a case with this place has a store of its own if there are such:
 // then it can run beside any other one.
 func (p place) ofOwn() bool { return p == ownStore || p == quietStore }
-
-// length orders cases by how long they wait.
-func (c Case) length() int {
-	switch {
-	case c.place == quietStore:
-		return 2
-	case c.long:
-		return 1
-	}
-	return 0
-}
 
 // String is the name of the case's sub-test.
 func (c Case) String() string { return c.Topic + "/" + c.Name }
@@ -93,7 +80,7 @@ func (c Case) Run(ctx context.Context, h Harness) (err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	e := &env{ctx: ctx, h: h, random: newRandom(), waits: make(map[waiting]int)}
+	e := &env{ctx: ctx, h: h, random: newRandom()}
 	watchdog := time.AfterFunc(caseBound, func() {
 		cancel(fmt.Errorf("the case did not end within %v", caseBound))
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Times of the suite. All upper bounds are the driver's own or those of the rules,
@@ -51,8 +52,7 @@ type env struct {
 	mu      sync.Mutex
 	closers []func()
 	healers []func()
-	names   []string        // whose queues have to be empty when the case ends
-	waits   map[waiting]int // how often EventWaiting was received
+	names   []string // whose queues have to be empty when the case ends
 	group   sync.WaitGroup
 }
 
@@ -101,35 +101,9 @@ func (e *env) client(opts ...locker.ClientOption) *locker.Client {
 }
 
 func (e *env) clientOf(d driver.Driver, opts ...locker.ClientOption) *locker.Client {
-	var c *locker.Client
-	opts = append([]locker.ClientOption{locker.WithObserver(func(_ context.Context, ev locker.Event) {
-		if ev.Kind == locker.EventWaiting {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			e.waits[waiting{c, ev.Name}]++
-		}
-	})}, opts...)
-	c = locker.New(d, opts...)
+	c := locker.New(d, append([]locker.ClientOption{locker.WithObserver(observeWaiting)}, opts...)...)
 	e.onClose(func() { _ = c.Close() })
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.waits[waiting{c, ""}] = 1 // its observer counts
 	return c
-}
-
-// waiting is a client and a name that it waits for; an empty name marks a client
-// that is observed.
-type waiting struct {
-	l    locker.Locker
-	name string
-}
-
-// waitsOf returns how often an observer of l has received EventWaiting for name.
-// Lockers that the env did not make are not observed.
-func (e *env) waitsOf(l locker.Locker, name string) (times int, observed bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.waits[waiting{l, name}], e.waits[waiting{l, ""}] > 0
 }
 
 // clients opens n of them.
@@ -202,11 +176,14 @@ func (e *env) bounds(ttl time.Duration) driver.Bounds {
 	return driver.BoundsOf(d, ttl)
 }
 
+// leaseOf returns a TTL that the store itself can give, of d or longer.
+func (e *env) leaseOf(d time.Duration) time.Duration { return max(d, e.bounds(d).MinTTL) }
+
 // ttl returns a short TTL that the store itself can give.
-func (e *env) ttl() time.Duration { return max(shortTTL, e.bounds(shortTTL).MinTTL) }
+func (e *env) ttl() time.Duration { return e.leaseOf(shortTTL) }
 
 // lasting returns a TTL for a lease that must not be lost on a loaded machine.
-func (e *env) lasting() time.Duration { return max(lastingTTL, e.bounds(lastingTTL).MinTTL) }
+func (e *env) lasting() time.Duration { return e.leaseOf(lastingTTL) }
 
 // liveness is how long waiters that requested waiterTTL may delay the queue.
 func (e *env) liveness() time.Duration { return e.bounds(waiterTTL).Liveness }
@@ -276,11 +253,7 @@ func (e *env) within(d time.Duration) context.Context {
 
 // sleep waits for d.
 func (e *env) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-e.ctx.Done():
+	if !retry.Sleep(e.ctx, d, nil) {
 		e.failf("%w", context.Cause(e.ctx))
 	}
 }

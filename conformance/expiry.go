@@ -21,29 +21,29 @@ var expiry = topic("expiry",
 	newCase("crashed-holder", "D10 C3", func(e *env) { crashedHolder(e, e.ttl(), 0) },
 		"the lock of a process that died is granted to the next within Bounds.Crash"),
 	newCase("crashed-after-renewals", "D10 D12 C3", func(e *env) { crashedHolder(e, e.lasting(), e.lasting()*3/2) },
-		"Bounds.Crash counts from the last renewal, and earlier renewals do not add up").waitsLong(),
+		"Bounds.Crash counts from the last renewal, and earlier renewals do not add up"),
 	newCase("crashed-reader", "D10 D4 C3", provesCrashedReader,
 		"a reader that died blocks a writer for no longer than Bounds.Crash; live readers keep the lock"),
 	newCase("renewed-lease", "D12 C3", provesRenewedLease,
-		"a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile").waitsLong(),
+		"a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile"),
 	newCase("renewed-together", "D12 D14 C3", provesRenewedTogether,
-		"many locks of one process are renewed in a batch, and each gets its own answer").keepsBusy().waitsLong(),
+		"many locks of one process are renewed in a batch, and each gets its own answer").keepsBusy(),
 	newCase("short-leases-repeated", "D11 C3", provesShortAgain,
 		"short leases are granted many times in a row, and no ticket is lost"),
 	newCase("extended-lease", "D12 C3", provesExtendedLease,
 		"Extend lengthens a fixed lease in the store too, and the lease still ends"),
 	newCase("crashed-waiters", "D8 C3", provesCrashedWaiters,
 		"several waiters that died delay the queue by Bounds.Liveness in all").needs(NeedLink),
-	newCase("crashed-waiters-leave", "D8 C3", provesCrashedWaitersLeave,
+	newCase("crashed-waiters-leave", "D8 C3", func(e *env) { crashedWaitersLeave(e, 0) },
 		"waiters that died leave the queue within Bounds.Liveness, also while the lock is held").needs(NeedLink),
-	newCase("crashed-long-waiters", "D8 C3", provesCrashedLongWaiters,
-		"waiters that died after a long wait leave the queue within Bounds.Liveness too").needs(NeedLink).waitsLong(),
+	newCase("crashed-long-waiters", "D8 C3", func(e *env) { crashedWaitersLeave(e, e.heartbeats()) },
+		"waiters that died after a long wait leave the queue within Bounds.Liveness too").needs(NeedLink),
 	newCase("stated-bounds", "D10 C3", provesStatedBounds,
 		"the bounds that the driver states are possible, and a lease ends within them and not before its TTL"),
 	newCase("long-waiter", "D8 C3", provesLongWaiter,
-		"a live waiter stays queued for longer than Bounds.Liveness").waitsLong(),
+		"a live waiter stays queued for longer than Bounds.Liveness"),
 	newCase("short-lived-visitors", "D10 C3", provesShortLivedVisitors,
-		"the lock of a process that died is granted within Bounds.Crash even if each process that asks for it lives for a moment").waitsLong(),
+		"the lock of a process that died is granted within Bounds.Crash even if each process that asks for it lives for a moment"),
 )
 
 // fixedLease waits for the end of a fixed lease with another client queued.
@@ -234,11 +234,6 @@ func provesCrashedWaiters(e *env) {
 	e.holds(next, "after waiters ahead died")
 	e.release(next)
 }
-
-func provesCrashedWaitersLeave(e *env) { crashedWaitersLeave(e, 0) }
-
-// provesCrashedLongWaiters lets waiters live long enough to send several heartbeats.
-func provesCrashedLongWaiters(e *env) { crashedWaitersLeave(e, e.heartbeats()) }
 
 // heartbeats returns a time in which a waiter of waiterTTL has sent more than one
 // heartbeat: otherwise it would have left the queue.

@@ -56,7 +56,7 @@ func provesJoinedMayTakeLong(e *env) {
 	r, joined := e.request(name), make(chan struct{})
 	end := sync.OnceFunc(func() { close(joined) })
 	e.onHeal(end)
-	r.TTL, r.Joined = max(waiterTTL, e.bounds(waiterTTL).MinTTL), func() { <-joined }
+	r.TTL, r.Joined = e.leaseOf(waiterTTL), func() { <-joined }
 	p := e.queueAt(d2, r, 2)
 	takes := e.heartbeats()
 	e.sleep(takes)

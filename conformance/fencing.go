@@ -172,18 +172,13 @@ func provesTokensShared(e *env) {
 	ts := e.tokens("shared")
 	cs := e.clients(3)
 	var locks []*locker.Lock
-	var seen []uint64
 	for i := range 6 {
 		opt := locker.Shared()
 		if i%2 == 1 {
 			opt = locker.Limit(10)
 		}
 		k := e.take(cs[i%3], ts.name, opt)
-		if slices.Contains(seen, k.Token()) {
-			e.failf("two readers have token %d", k.Token())
-		}
-		seen = append(seen, k.Token())
-		ts.next(k, "to a reader")
+		ts.next(k, "to a reader") // of two alike the second does not grow
 		locks = append(locks, k)
 	}
 	for _, k := range locks {

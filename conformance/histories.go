@@ -11,6 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 var histories = topic("history",
@@ -70,11 +71,13 @@ func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
 			cs[i], links[i] = e.linked(locker.WithObserver(r.observe))
 		}
 	}
-	var over sync.WaitGroup
-	if trouble != nil {
-		over.Go(func() { trouble(r, links) })
-	}
-	e.each(2*clients, func(i int) {
+	e.each(2*clients+1, func(i int) {
+		if i == 2*clients {
+			if trouble != nil {
+				trouble(r, links)
+			}
+			return
+		}
 		for range rounds(10) {
 			if r.dead[i/2].Load() {
 				return
@@ -82,7 +85,6 @@ func randomRun(e *env, trouble func(r *run, links []Link), kinds ...kind) {
 			r.turn(cs[i/2], i)
 		}
 	})
-	over.Wait()
 	e.ok(r.ledger.check(), "the history of %q", r.name)
 	e.ok(checkHistory(r.ops), "the history of %q", r.name)
 }
@@ -221,7 +223,7 @@ func (t *turn) leftBehind(until int64) {
 // answers to others, and cuts one off for good.
 func cutClients(r *run, links []Link) {
 	for _, part := range []float64{1.3, 0.2, 0.5} {
-		sleepUnless(r.e.ctx, r.e.random.upTo(r.ttl/8))
+		r.rest(r.e.random.upTo(r.ttl / 8))
 		who := r.holder.Load()
 		r.out[who].Store(true)
 		if part == 0.5 {
@@ -229,30 +231,30 @@ func cutClients(r *run, links []Link) {
 		} else {
 			links[who].Cut()
 		}
-		sleepUnless(r.e.ctx, time.Duration(part*float64(r.ttl)))
+		r.rest(time.Duration(part * float64(r.ttl)))
 		links[who].Heal()
 		r.out[who].Store(false)
-		sleepUnless(r.e.ctx, r.ttl/8)
+		r.rest(r.ttl / 8)
 	}
 	who := r.holder.Load()
 	r.dead[who].Store(true)
 	r.out[who].Store(true)
 	links[who].Cut()
-	sleepUnless(r.e.ctx, r.ttl)
+	r.rest(r.ttl)
 }
 
 // killServer kills and pauses the store.
 func killServer(r *run, _ []Link) {
 	s := r.e.server()
 	for _, trouble := range []func(){
-		func() { s.kill(); sleepUnless(r.e.ctx, r.ttl/4); s.start() },
-		func() { s.pause(); sleepUnless(r.e.ctx, r.ttl*5/4); s.resume() },
+		func() { s.kill(); r.rest(r.ttl / 4); s.start() },
+		func() { s.pause(); r.rest(r.ttl * 5 / 4); s.resume() },
 		func() { s.kill(); s.start() },
 	} {
-		sleepUnless(r.e.ctx, r.ttl/4)
+		r.rest(r.ttl / 4)
 		r.allOut(true)
 		trouble()
-		sleepUnless(r.e.ctx, r.ttl/4)
+		r.rest(r.ttl / 4)
 		r.allOut(false)
 	}
 }
@@ -263,11 +265,5 @@ func (r *run) allOut(out bool) {
 	}
 }
 
-func sleepUnless(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
+// rest waits for d, unless the case ends.
+func (r *run) rest(d time.Duration) { retry.Sleep(r.e.ctx, d, nil) }

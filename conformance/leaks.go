@@ -48,7 +48,7 @@ func (e *env) usedOnce(a, b *locker.Client) (keys int, forgotten bound) {
 	first := e.uncheckedName("first")
 	e.use(a, b, first)
 	e.awaitQueueWithin(e.crash(shortTTL), first, 0)
-	forgotten = e.crash(locker.DefaultTTL).plus(e.bounds(locker.DefaultTTL).Liveness, fmt.Sprintf("Bounds(%v).Liveness, D8", locker.DefaultTTL))
+	forgotten = e.plusLiveness(e.crash(locker.DefaultTTL), locker.DefaultTTL)
 	e.awaitSteady(forgotten.d, e.keys)
 	return e.keys(), forgotten
 }
@@ -150,7 +150,7 @@ func (e *env) awaitSteady(d time.Duration, count func() int) {
 
 func provesNoGoroutines(e *env) {
 	cycle := func() {
-		ca, cb := locker.New(e.open()), locker.New(e.open())
+		ca, cb := e.client(), e.client()
 		e.use(ca, cb, e.uncheckedName("goroutines"))
 		waits := e.name("waits")
 		e.take(ca, waits)

@@ -21,19 +21,6 @@ var timeLimits = topic("limits",
 		"Ping reports whether the store answers").needs(NeedLink),
 )
 
-// overrun returns how long after its limit, which is the end of its context, a call returned.
-func (e *env) overrun(limit time.Duration, call func(context.Context) error) time.Duration {
-	return e.measure(bound{callBound, "C9"}, func() time.Duration {
-		begun := time.Now()
-		ctx, cancel := context.WithTimeout(e.ctx, limit)
-		defer cancel()
-		if err := call(ctx); err == nil {
-			e.failf("a call succeeded while the store does not answer")
-		}
-		return time.Since(begun) - limit
-	})
-}
-
 // callBound is how long after its limit a call of the core may return.
 const callBound = 100 * time.Millisecond
 
@@ -53,7 +40,11 @@ func provesAnswersInTime(e *env) {
 		"a TryAcquire with a deadline": func(ctx context.Context) error { _, err := c.TryAcquire(ctx, name); return err },
 		"an Inspect with a deadline":   func(ctx context.Context) error { _, err := c.Inspect(ctx, name); return err },
 	} {
-		if over := e.overrun(limit, call); over > callBound {
+		over := e.measure(bound{callBound, "C9"}, func() time.Duration {
+			late, _ := e.unanswered(method{what, call}, limit)
+			return late
+		})
+		if over > callBound {
 			e.failf("%s of %v returned %v after that; want at most %v (D16: the driver returns within 50 ms)", what, limit, over, callBound)
 		}
 	}
@@ -92,7 +83,7 @@ func (e *env) unavailable(err error, doing string) {
 func provesDownIsUnavailable(e *env) {
 	name := e.name("down")
 	c := e.client(shortTimeouts()...)
-	k := e.take(c, name, locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL)))
+	k := e.take(c, name, locker.WithTTL(e.leaseOf(15*time.Second)))
 	s := e.server()
 	s.kill()
 	_, err := c.Acquire(e.ctx, e.uncheckedName("other"))

@@ -97,7 +97,7 @@ func provesMinHoldShortened(e *env) {
 		e.skip("the driver is no driver.Shortener: a minimum hold lasts for the TTL if its Client is closed")
 		return
 	}
-	ttl := max(20*time.Second, e.bounds(20*time.Second).MinTTL)
+	ttl := e.leaseOf(20 * time.Second)
 	released, held := e.name("released"), e.name("held")
 	c := e.client()
 	opts := []locker.Option{locker.WithMinHold(hold), locker.WithTTL(ttl)}

@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -96,12 +97,8 @@ func (e *env) provesListed(ns []string) {
 		return
 	}
 	e.ok(err, "list")
-	there := make(map[string]bool, len(listed))
-	for _, n := range listed {
-		there[n] = true
-	}
 	for _, n := range ns {
-		if !there[n] {
+		if !slices.Contains(listed, n) {
 			e.failf("name %q is held and not listed", n)
 		}
 	}

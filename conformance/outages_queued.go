@@ -41,9 +41,10 @@ func (e *env) endsAreUnavailable(c *locker.Client, begin func(), outage string) 
 	name := e.uncheckedName("queued")
 	k := e.take(e.control(), name, locker.WithTTL(e.lasting()))
 	var ps []*pending
-	for i, end := range waitEnds {
-		ps = append(ps, end.begin(e, c, name))
-		e.awaitWaiting(c, name, i+1)
+	for _, end := range waitEnds {
+		p := end.begin(e, c, name)
+		p.awaitJoined(patient)
+		ps = append(ps, p)
 	}
 	e.sleep(500 * time.Millisecond)
 	begin()
@@ -57,16 +58,6 @@ func (e *env) endsAreUnavailable(c *locker.Client, begin func(), outage string) 
 		}
 	}
 	e.onHeal(func() { _ = k.Release(e.ctx) }) // it may be lost by now
-}
-
-// awaitWaiting waits until observers were notified that n acquisitions of l wait.
-func (e *env) awaitWaiting(l locker.Locker, name string, n int) {
-	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
-		if times, _ := e.waitsOf(l, name); times < n {
-			return errNotJoined
-		}
-		return nil
-	})
 }
 
 func provesCutWhileQueued(e *env) {

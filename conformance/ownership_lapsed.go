@@ -42,7 +42,7 @@ func leases(e *env, d, other driver.Driver, ttl time.Duration) (ls []*lapse) {
 				r.TTL, r.Renewed, r.Shared = ttl, false, shared
 				l := &lapse{what: fmt.Sprintf("%s of a lease of %v (shared: %v, granted since: %v)", verb, ttl, shared, waited), h: e.grant(d, r), renew: renew}
 				if waited {
-					l.next = e.queueAtBehind(other, e.request(r.Name))
+					l.next = e.acquireAt(other, e.request(r.Name))
 				}
 				ls = append(ls, l)
 			}

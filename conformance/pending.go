@@ -2,10 +2,13 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // background is a call of Acquire, of a Locker or a driver, that may not have returned.
@@ -14,18 +17,30 @@ type background struct {
 	name   string
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it has returned
+	joined atomic.Int64  // how often it was said to wait: by Joined, or to the observer
 	err    error         // what it has returned
 	at     time.Time     // when it returned
 }
 
+// backgroundKey is the key of the *background in the context of its acquire.
+type backgroundKey struct{}
+
+// observeWaiting is an observer of all clients of a case.
+func observeWaiting(ctx context.Context, ev locker.Event) {
+	if b, ok := ctx.Value(backgroundKey{}).(*background); ok && ev.Kind == locker.EventWaiting {
+		b.joined.Add(1)
+	}
+}
+
 // inBackground starts acquire, and calls granted if it was. The time of granted is not measured.
-func (e *env) inBackground(ctx context.Context, name string, acquire func(context.Context) error, granted func(context.Context)) *background {
+func (e *env) inBackground(ctx context.Context, name string, acquire func(context.Context, *background) error, granted func(context.Context)) *background {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b := &background{e: e, name: name, cancel: cancel, done: make(chan struct{})}
+	ctx = context.WithValue(ctx, backgroundKey{}, b)
 	e.onHeal(func() { cancel(nil) })
 	e.group.Go(func() {
 		defer close(b.done)
-		b.err = acquire(ctx)
+		b.err = acquire(ctx, b)
 		b.at = time.Now()
 		if b.err == nil {
 			granted(ctx)
@@ -48,7 +63,7 @@ func (e *env) acquire(l locker.Locker, name string, opts ...locker.Option) *pend
 
 func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, opts ...locker.Option) *pending {
 	p := &pending{}
-	p.background = e.inBackground(ctx, name, func(ctx context.Context) (err error) {
+	p.background = e.inBackground(ctx, name, func(ctx context.Context, _ *background) (err error) {
 		p.lock, err = l.Acquire(ctx, name, opts...)
 		return err
 	}, func(context.Context) {})
@@ -58,10 +73,9 @@ func (e *env) acquireUnder(ctx context.Context, l locker.Locker, name string, op
 // queue starts an Acquire and waits until its ticket is the n-th of the queue and
 // the driver has called Joined: before that an outage ends the Acquire (D7).
 func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) *pending {
-	before, _ := e.waitsOf(l, name)
 	p := e.acquire(l, name, opts...)
 	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
-		err := e.queued(l, name, n, before)
+		err := p.queued(n)
 		switch {
 		case err == nil || !p.returned():
 			return err
@@ -76,26 +90,36 @@ func (e *env) queue(l locker.Locker, name string, n int, opts ...locker.Option) 
 // queueBehind is queue behind one lease that ends by itself. If the machine is loaded
 // the lease may end before the ticket has been seen in the queue.
 func (e *env) queueBehind(l locker.Locker, name string) *pending {
-	before, _ := e.waitsOf(l, name)
 	p := e.acquire(l, name)
 	e.eventually(patient, "waiting for a ticket in the queue of "+name, func() error {
 		if p.returned() {
 			return nil
 		}
-		return e.queued(l, name, 2, before)
+		return p.queued(2)
 	})
 	return p
 }
 
-// queued reports why a ticket of l is not known to wait as the n-th of the queue.
-func (e *env) queued(l locker.Locker, name string, n, before int) error {
-	queue := e.queueOf(name)
-	times, observed := e.waitsOf(l, name)
-	if len(queue) == n && !queue[n-1].Held && (times > before || !observed) {
+// queued reports why the ticket is not known to wait as the n-th of the queue.
+func (p *pending) queued(n int) error {
+	queue := p.e.queueOf(p.name)
+	if len(queue) == n && !queue[n-1].Held && p.joined.Load() > 0 {
 		return nil
 	}
 	return fmt.Errorf("want %d tickets, the last of them waiting and its observer notified: %s", n, show(queue))
 }
+
+// awaitJoined waits until the ticket is said to wait.
+func (b *background) awaitJoined(within bound) {
+	b.e.eventually(within, "waiting for Joined", func() error {
+		if b.joined.Load() == 0 {
+			return errNotJoined
+		}
+		return nil
+	})
+}
+
+var errNotJoined = errors.New("the driver has not called Joined")
 
 // waits fails if Acquire has returned.
 func (b *background) waits(why string) {
@@ -132,21 +156,8 @@ func (p *pending) granted(b bound, after string) *locker.Lock {
 // that was over, done gets a moment more.
 func closedWithin(done <-chan struct{}, d time.Duration) bool {
 	end := time.Now().Add(d)
-	if closes(done, d) {
-		return true
-	}
-	return time.Since(end) > moment/10 && closes(done, moment)
-}
-
-func closes(done <-chan struct{}, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-done:
-		return true
-	case <-t.C:
-		return false
-	}
+	closes := func(d time.Duration) bool { return !retry.Sleep(context.Background(), d, done) }
+	return closes(d) || time.Since(end) > moment/10 && closes(moment)
 }
 
 // ended waits until Acquire returns, at most as long as the bound.

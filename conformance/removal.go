@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -27,12 +26,7 @@ func shortTimeouts() []locker.ClientOption {
 // freeSoon fails unless the queue of name has n tickets soon after the store is back.
 func (e *env) freeSoon(name string, n int) {
 	begun := time.Now()
-	e.eventually(slacks(1).plus(removedWithin, "how soon the core removes a ticket"), fmt.Sprintf("waiting for a ticket of %q to be removed", name), func() error {
-		if q := e.queueOf(name); len(q) != n {
-			return fmt.Errorf("%d tickets, want %d: %s", len(q), n, show(q))
-		}
-		return nil
-	})
+	e.awaitQueueWithin(slacks(1).plus(removedWithin, "how soon the core removes a ticket"), name, n)
 	e.logf("%q: free %v after the connection was back", name, time.Since(begun).Round(time.Millisecond))
 }
 
@@ -53,7 +47,7 @@ func (e *env) eachCut(f func(cut func(Link))) {
 }
 
 func provesUnansweredRelease(e *env) {
-	ttl := locker.WithTTL(max(15*time.Second, e.bounds(15*time.Second).MinTTL))
+	ttl := locker.WithTTL(e.leaseOf(15 * time.Second))
 	e.eachCut(func(cut func(Link)) {
 		first, second := e.name("first"), e.name("second")
 		c, link := e.linked(shortTimeouts()...)

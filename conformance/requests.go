@@ -2,20 +2,15 @@ package conformance
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-var errNotJoined = errors.New("the driver has not called Joined")
-
 // request returns a request for a new ticket at the driver interface.
 func (e *env) request(name string) driver.Request {
 	return driver.Request{
-		Name: name, ID: e.unique() + "-1", Owner: "conformance", TTL: max(30*time.Second, e.bounds(30*time.Second).MinTTL),
+		Name: name, ID: e.unique() + "-1", Owner: "conformance", TTL: e.leaseOf(30 * time.Second),
 		Wait: true, Renewed: true,
 	}
 }
@@ -36,22 +31,22 @@ func (e *env) drop(d driver.Driver, h driver.Hold) {
 type driverPending struct {
 	*background
 
-	r      driver.Request
-	joined atomic.Int64 // how often Joined was called
-	grant  driver.Grant // what it has returned
+	r     driver.Request
+	grant driver.Grant // what it has returned
 }
 
 // acquireAt starts an Acquire at the driver interface.
 func (e *env) acquireAt(d driver.Driver, r driver.Request) *driverPending {
 	p := &driverPending{r: r}
-	p.r.Joined = func() {
-		p.joined.Add(1)
-		if r.Joined != nil {
-			r.Joined()
+	p.background = e.inBackground(e.ctx, r.Name, func(ctx context.Context, b *background) (err error) {
+		counted := r
+		counted.Joined = func() {
+			b.joined.Add(1)
+			if r.Joined != nil {
+				r.Joined()
+			}
 		}
-	}
-	p.background = e.inBackground(e.ctx, r.Name, func(ctx context.Context) (err error) {
-		p.grant, err = d.Acquire(ctx, p.r)
+		p.grant, err = d.Acquire(ctx, counted)
 		return err
 	}, func(ctx context.Context) {
 		if p.grant.Claim > 0 { // as the core does, before a third of it is over
@@ -69,36 +64,10 @@ func (e *env) queueAt(d driver.Driver, r driver.Request, n int) *driverPending {
 	return p
 }
 
-// queueAtBehind is queueAt behind one lease that ends by itself. If the machine is
-// loaded the lease may end before the ticket has been seen in the queue.
-func (e *env) queueAtBehind(d driver.Driver, r driver.Request) *driverPending {
-	p := e.acquireAt(d, r)
-	e.eventually(patient, "waiting for a ticket in the queue of "+r.Name, func() error {
-		if p.returned() {
-			return nil
-		}
-		if queue := e.queueOf(r.Name); len(queue) != 2 {
-			return fmt.Errorf("the queue has %d tickets, want 2: %s", len(queue), show(queue))
-		}
-		return nil
-	})
-	return p
-}
-
 // granted waits for the grant, at most as long as the bound.
 func (p *driverPending) granted(within bound, after string) driver.Hold {
 	p.e.ok(p.ended(within, after), "acquire %q at the driver interface, %s", p.name, after)
 	return p.r.Hold(p.grant.Token)
-}
-
-// awaitJoined waits until Joined was called.
-func (p *driverPending) awaitJoined(within bound) {
-	p.e.eventually(within, "waiting for Joined", func() error {
-		if p.joined.Load() == 0 {
-			return errNotJoined
-		}
-		return nil
-	})
 }
 
 // inspectAt returns a queue at the driver interface.

@@ -126,16 +126,6 @@ func filtered(t *testing.T) bool {
 	return false
 }
 
-// onGoroutine runs f on a goroutine of its own, which f may end, and waits for it.
-func onGoroutine(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	<-done
-}
-
 // result is a case, and its result.
 type result struct {
 	c       Case
@@ -164,7 +154,8 @@ func (r *result) applies() bool { return len(r.missing) == 0 && r.except == "" }
 // run runs the case.
 func (r *result) run(ctx context.Context) {
 	r.err = errGoexit // if Open ends the goroutine, as t.FailNow does
-	onGoroutine(func() {
+	var own sync.WaitGroup
+	own.Go(func() {
 		r.err = r.stores.use(ctx, r.h, func(h Harness) error {
 			begun := time.Now()
 			defer func() { r.took = time.Since(begun) }()
@@ -173,6 +164,7 @@ func (r *result) run(ctx context.Context) {
 			return r.c.Run(ctx, h)
 		})
 	})
+	own.Wait()
 }
 
 // report is the sub-test.

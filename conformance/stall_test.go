@@ -51,3 +51,24 @@ func stalled(t *testing.T, c conformance.Case, n int) (requests int) {
 	})
 	return requests
 }
+
+// TestEndlessStall runs each case on a store that answers nothing from a random request on:
+// the case may fail, and must not take the program with it.
+func TestEndlessStall(t *testing.T) {
+	for _, c := range conformance.Cases() {
+		t.Run(c.String(), func(t *testing.T) {
+			if c.String() != "leaks/goroutines" { // it counts those of all
+				t.Parallel()
+			}
+			requests := stalled(t, c, 0)
+			for range 4 {
+				synctest.Test(t, func(t *testing.T) {
+					s := mutant.New(mutant.None)
+					s.Stall(1+rand.IntN(1+rand.IntN(requests+1)), 24*time.Hour) // most often an early one
+					_ = c.Run(t.Context(), harnessOf(s))
+					time.Sleep(48 * time.Hour) // what it has left behind ends
+				})
+			}
+		})
+	}
+}

@@ -3,8 +3,6 @@ package lockertest
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -14,46 +12,24 @@ var errTaken = fmt.Errorf("%w: the test took the lock away", driver.ErrLost)
 
 // lose takes away the held tickets of name and returns them. The holder is notified
 // first, as when a lease ends.
-func (d *faulty) lose(name string) (lost []driver.Hold) {
-	for _, h := range d.heldOf(name) {
-		if !d.live(h) {
-			continue
-		}
-		lost = append(lost, h)
+func (d *faulty) lose(name string) []driver.Hold {
+	lost := d.holdsOf(name)
+	for _, h := range lost {
 		d.notifyLoss(h, errTaken)
 		_ = d.Driver.Release(context.Background(), h) // the core may have been faster
 	}
 	return lost
 }
 
-// holds reports whether the process holds name, as the store has it.
-func (d *faulty) holds(name string) bool {
-	d.mu.Lock()
-	hs := maps.Values(maps.Clone(d.held))
-	d.mu.Unlock()
-	for h := range hs {
-		if h.Name == name && d.live(h) {
-			return true
-		}
-	}
-	return false
-}
-
-// heldOf removes the tickets of name from held, and returns them.
-func (d *faulty) heldOf(name string) (hs []driver.Hold) {
+// holdsOf returns the tickets with which the process holds name, as the store has it.
+func (d *faulty) holdsOf(name string) (hs []driver.Hold) {
+	queue, _ := d.Driver.Inspect(context.Background(), name) // empty when closed
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for id, h := range d.held {
-		if h.Name == name {
+	for _, t := range queue {
+		if h, ok := d.held[t.ID]; ok {
 			hs = append(hs, h)
-			delete(d.held, id)
 		}
 	}
 	return hs
-}
-
-// live reports whether the store has the ticket.
-func (d *faulty) live(h driver.Hold) bool {
-	queue, _ := d.Driver.Inspect(context.Background(), h.Name) // empty when closed
-	return slices.ContainsFunc(queue, func(t driver.Ticket) bool { return t.ID == h.ID })
 }

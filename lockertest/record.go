@@ -93,7 +93,7 @@ func (l *Locker) AssertFree(tb testing.TB, names ...string) {
 // AssertHeld reports an error of the test unless this Locker holds name.
 func (l *Locker) AssertHeld(tb testing.TB, name string) {
 	tb.Helper()
-	if l.d.holds(name) {
+	if len(l.d.holdsOf(name)) > 0 {
 		return
 	}
 	queue, _ := l.s.d.Inspect(context.Background(), name)

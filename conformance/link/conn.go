@@ -2,12 +2,14 @@ package link
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // A conn is one client's connection through a [Proxy], and the proxy's own to
@@ -180,15 +182,5 @@ func (c *conn) passes(reply bool) bool {
 // sleep delays one direction. It returns false when the connection has ended.
 func (c *conn) sleep() bool {
 	f, _ := c.proxy.current()
-	if f.delay <= 0 {
-		return true
-	}
-	t := time.NewTimer(f.delay)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-c.done:
-		return false
-	}
+	return f.delay <= 0 || retry.Sleep(context.Background(), f.delay, c.done)
 }

@@ -15,8 +15,7 @@
 // replicas) bypasses the proxy: announce the proxies' addresses, or switch that
 // off. A client that uses TLS verifies the name of the store: configure the name,
 // since the proxy has another address. A driver that uses several addresses needs
-// a proxy for each; its Link is a type that calls Cut, Heal and DropReplies of all
-// of them.
+// a proxy for each; [Proxies] makes one Link of them.
 //
 // # A store without a network
 //

@@ -63,7 +63,7 @@ func childServers() {
 	shared, paused := SharedRedis(tb), Redis(tb)
 	paused.Pause()
 	base, _ := watch.folder(false)
-	fmt.Println("at", runtime.NumGoroutine(), shared.Addr(), paused.inst.(*locked).instance.(*process).cmd.Process.Pid, base)
+	fmt.Println("at", runtime.NumGoroutine(), shared.Addr(), paused.inst.cmd.Process.Pid, base)
 	select {}
 }
 

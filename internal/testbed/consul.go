@@ -44,13 +44,7 @@ var consul = &kind{
 	},
 	ready:   func(ctx context.Context, addr string) error { return consulHas(ctx, addr, 1, options{}) },
 	secured: func(ctx context.Context, addr string, o options) error { return consulHas(ctx, addr, 1, o) },
-	image: &image{
-		args:    append([]string{"agent", "-dev"}, consulImageArgs...),
-		durable: append([]string{"agent", "-server", "-bootstrap-expect", "1", "-hcl", "performance{raft_multiplier=1}"}, consulImageArgs...),
-	},
 }
-
-var consulImageArgs = []string{"-client", "0.0.0.0", "-hcl", "limits{http_max_conns_per_client=15000}"}
 
 // consulSecurity has the agent answer on its first port as the options say.
 func consulSecurity(n *node) (args []string) {
@@ -82,18 +76,12 @@ func consulHas(ctx context.Context, addr string, n int, o options) error {
 // Consul starts a Consul agent for this test alone. It is a server in
 // development mode, which starts in a fifth of a second and forgets everything
 // when it is killed; a [Durable] one takes over a second and forgets nothing.
-func Consul(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return consul.private(tb, opts...)
-}
+var Consul = consul.private
 
 // SharedConsul returns the Consul agent that all tests of this process share.
-func SharedConsul(tb testing.TB) *Server {
-	tb.Helper()
-	return consul.share(tb)
-}
+var SharedConsul = consul.share
 
-// ConsulCluster starts three Consul servers ([Size] for another number), which
+// ConsulCluster starts three Consul servers, which
 // keep what they are told. Each is an agent for clients, too.
 func ConsulCluster(tb testing.TB, opts ...Option) *Ensemble {
 	tb.Helper()

@@ -22,10 +22,7 @@
 //  2. with LOCKER_TEST_SERVERS=installed, a binary on this machine, started on a free
 //     port of the loopback with a data folder of its own. It is searched for in PATH,
 //     where Debian installs binaries, and in ${XDG_CACHE_HOME:-$HOME/.cache}/locker/bin,
-//     for those that scripts/install-servers.sh has built;
-//  3. with LOCKER_TEST_SERVERS=containers, a container: the program
-//     internal/containers runs it with testcontainers-go and the image in
-//     docker-compose.yml. There is no TLS, no ACL, and hardly any ensemble.
+//     for those that scripts/install-servers.sh has built.
 //
 // If there is none, the test is skipped with a message that says how to install one.
 // With LOCKER_TEST_REQUIRE=1 it fails instead (see [Required]), and the servers are the
@@ -33,9 +30,9 @@
 // with LOCKER_TEST_SERVERS=none, no server is started: `go test ./...` takes a minute.
 //
 // The servers that this package starts, and their data, are removed when the test
-// process ends, however it ends: a small watcher process, and one for each container,
-// does so. No goroutine is left, so tests may look for leaks: the Cleanup of a test
-// stops what was started for it, and shared servers have no goroutines.
+// process ends, however it ends: a small watcher process does so. No goroutine is left, so
+// tests may look for leaks: the Cleanup of a test stops what was started for it, and shared
+// servers have no goroutines.
 //
 // Unless a test needs [Durable], servers run with less durability and more speed, and on
 // Linux with their data in memory, if there are 4 GB of room and TMPDIR says nothing else.

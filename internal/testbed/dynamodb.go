@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 )
 
 // dynamodbRunner is the main class of Amazon's DynamoDB Local.
@@ -65,7 +64,6 @@ var dynamodb = &kind{
 		}
 		return endpoint.Host
 	},
-	image: &image{args: []string{"-jar", "DynamoDBLocal.jar", "-disableTelemetry", "-sharedDb"}},
 }
 
 // dynamodbReady asks for a table that is not there.
@@ -104,14 +102,8 @@ var dynamodbCredentials = sync.OnceFunc(func() {
 
 // DynamoDB starts a DynamoDB Local for this test alone. With [Faults] or [Durable] its data is in a file. It listens on all addresses of the
 // machine: it cannot be told otherwise. Its URL names a table that a driver creates.
-func DynamoDB(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return dynamodb.private(tb, opts...)
-}
+var DynamoDB = dynamodb.private
 
 // SharedDynamoDB returns the DynamoDB Local that all tests of this process share. They must use tables or prefixes
 // of their own, and not stop it.
-func SharedDynamoDB(tb testing.TB) *Server {
-	tb.Helper()
-	return dynamodb.share(tb)
-}
+var SharedDynamoDB = dynamodb.share

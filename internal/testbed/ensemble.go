@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,26 +81,18 @@ func (e *Ensemble) Addrs() []string {
 	return addrs
 }
 
-// CanFault is true: an ensemble is always the test's own.
-func (e *Ensemble) CanFault() bool { return true }
-
 // Leader returns the member that leads. It waits for an election that is under
 // way, and fails the test after a minute without one.
-func (e *Ensemble) Leader() *Server {
+func (e *Ensemble) Leader() (leader *Server) {
 	e.tb.Helper()
 	if e.leads == nil {
 		e.tb.Fatalf("testbed: %s has no leader", e.kind.name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	for ctx.Err() == nil {
-		if s := e.leader(ctx); s != nil {
-			return s
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	e.tb.Fatalf("testbed: %s has elected no leader in %v", e.kind.name, startTimeout)
-	return nil
+	e.until("elect a leader", func(ctx context.Context) bool {
+		leader = e.leader(ctx)
+		return leader != nil
+	})
+	return leader
 }
 
 // leader asks each member once. A member that is down, or paused, costs a
@@ -120,13 +113,7 @@ func (e *Ensemble) leader(ctx context.Context) *Server {
 func (e *Ensemble) Followers() []*Server {
 	e.tb.Helper()
 	leader := e.Leader()
-	var list []*Server
-	for _, s := range e.Members {
-		if s != leader {
-			list = append(list, s)
-		}
-	}
-	return list
+	return slices.DeleteFunc(slices.Clone(e.Members), func(s *Server) bool { return s == leader })
 }
 
 // Proxies returns one proxy before each member, for clients that keep to the
@@ -135,7 +122,7 @@ func (e *Ensemble) Proxies(tb testing.TB) *ProxySet {
 	tb.Helper()
 	set := &ProxySet{url: e.url}
 	for _, s := range e.Members {
-		set.Proxies = append(set.Proxies, s.Proxy(tb))
+		set.Proxies = append(set.Proxies, s.Proxy(tb).Proxy)
 	}
 	return set
 }

@@ -44,10 +44,6 @@ var etcd = &kind{
 	},
 	ready:   func(ctx context.Context, addr string) error { return etcdReady(ctx, addr, options{}) },
 	secured: etcdReady,
-	image: &image{
-		args:    []string{"--unsafe-no-fsync", "--heartbeat-interval=10", "--election-timeout=100"},
-		durable: []string{"--log-level=warn"},
-	},
 }
 
 func etcdReady(ctx context.Context, addr string, o options) error {
@@ -63,18 +59,12 @@ func etcdName(n *node) string { return fmt.Sprintf("n%d", n.ports[0]) }
 // Etcd starts an etcd of one member for this test alone. Unless it is
 // [Durable] its shortest lease is one second, not two, since that follows from
 // the election timeout.
-func Etcd(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return etcd.private(tb, opts...)
-}
+var Etcd = etcd.private
 
 // SharedEtcd returns the etcd that all tests of this process share.
-func SharedEtcd(tb testing.TB) *Server {
-	tb.Helper()
-	return etcd.share(tb)
-}
+var SharedEtcd = etcd.share
 
-// EtcdCluster starts an etcd of three members ([Size] for another number). A
+// EtcdCluster starts an etcd of three members. A
 // leader that is silent for half a second is replaced.
 func EtcdCluster(tb testing.TB, opts ...Option) *Ensemble {
 	tb.Helper()

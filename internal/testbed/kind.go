@@ -36,20 +36,10 @@ type kind struct {
 	// addr returns the address in a URL; nil where it is the host.
 	addr func(u *url.URL) string
 
-	image *image // nil where a container will not do
-
 	// killed cleans up outside of the data folder after a kill; nil: nothing.
 	killed func(n *node)
 	// optional kinds are not installed by default, nor required by default.
 	optional bool
-}
-
-// An image says how a server is run in a container. Which image that is of,
-// docker-compose.yml says: kinds have the names of its services.
-type image struct {
-	env     []string
-	args    []string // before the user's
-	durable []string // instead of args, with [Durable]; nil: the same
 }
 
 // A node is one server's place: its data, its ports, its settings.

@@ -13,7 +13,7 @@ import (
 // shows nothing that a package prints if its tests pass, so the line goes to the standard
 // error of the go command itself, where the system has a way to that.
 func TestLeftOut(t *testing.T) {
-	if _, err := source(); !errors.Is(err, errNone) || Required() {
+	if !errors.Is(mayStart(), errNone) || Required() {
 		return
 	}
 	const line = "testbed: tests that need a server were left out; `make test` installs the servers and runs all"

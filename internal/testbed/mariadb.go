@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"testing"
 )
 
 // mysqlDatabase is made at the start of each MariaDB and MySQL.
@@ -37,25 +36,15 @@ var mariadb = &kind{
 	},
 	ready: mysqlReady,
 	url:   mysqlURL,
-	image: &image{
-		env:  []string{"MARIADB_USER=root", "MARIADB_PASSWORD=" + mysqlPassword, "MARIADB_DATABASE=" + mysqlDatabase},
-		args: []string{"--max-connections=500"},
-	},
 }
 
 // MariaDB starts a MariaDB for this test alone, with an empty database. The URL names
 // that, and the user root with the only password. The server's process is not root's:
 // files for it must be readable for others.
-func MariaDB(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return mariadb.private(tb, opts...)
-}
+var MariaDB = mariadb.private
 
 // SharedMariaDB returns the MariaDB that all tests of this process share.
-func SharedMariaDB(tb testing.TB) *Server {
-	tb.Helper()
-	return mariadb.share(tb)
-}
+var SharedMariaDB = mariadb.share
 
 // mysqlPassword is that of the account root, in all servers of this process. It may do
 // anything, files of the server's user included, and every program of this machine

@@ -31,22 +31,15 @@ var memcached = &kind{
 		}
 		return err
 	},
-	image: &image{args: []string{"memcached", "-M", "-c", "15000"}},
 }
 
 // Memcached starts a Memcached for this test alone, which evicts nothing, unless
 // [Evicts] says so. It listens on loopback, loses everything when it is killed, and is killed when the test ends.
-func Memcached(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return memcached.private(tb, opts...)
-}
+var Memcached = memcached.private
 
 // SharedMemcached returns the Memcached that all tests of this process share. They must
 // use names of their own, and not stop it.
-func SharedMemcached(tb testing.TB) *Server {
-	tb.Helper()
-	return memcached.share(tb)
-}
+var SharedMemcached = memcached.share
 
 // MemcachedN starts n separate Memcached servers.
 func MemcachedN(tb testing.TB, n int, opts ...Option) *Ensemble {

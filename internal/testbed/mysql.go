@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"testing"
 )
 
 // mysql is Oracle's server. Debian has it in sid only, so it is unpacked there
@@ -32,10 +31,6 @@ var mysql = &kind{
 	},
 	ready: mysqlReady,
 	url:   mysqlURL,
-	image: &image{
-		env:  []string{"MYSQL_USER=root", "MYSQL_PASSWORD=" + mysqlPassword, "MYSQL_DATABASE=" + mysqlDatabase},
-		args: []string{"--max-connections=500"},
-	},
 }
 
 // mysqlTree is the unpacked packages' root. Root's own cache is no place for it: the
@@ -78,13 +73,7 @@ func mysqlCommand(bin string, args ...string) *exec.Cmd {
 }
 
 // MySQL starts Oracle's MySQL for this test alone, set up as [MariaDB] is.
-func MySQL(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return mysql.private(tb, opts...)
-}
+var MySQL = mysql.private
 
 // SharedMySQL returns the MySQL that all tests of this process share.
-func SharedMySQL(tb testing.TB) *Server {
-	tb.Helper()
-	return mysql.share(tb)
-}
+var SharedMySQL = mysql.share

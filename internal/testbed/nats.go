@@ -24,7 +24,6 @@ var nats = &kind{
 		return exec.Command(n.bin, "-c", filepath.Join(n.dir, "nats.conf"))
 	},
 	ready: natsReady,
-	image: &image{args: []string{"-js", "-sd", "/data"}},
 }
 
 func writeNatsConf(n *node) error {
@@ -76,18 +75,12 @@ func natsReady(ctx context.Context, addr string) error {
 
 // Nats starts a NATS server with JetStream for this test alone. [Args] are lines of its configuration file, such
 // as "jetstream: disabled".
-func Nats(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return nats.private(tb, opts...)
-}
+var Nats = nats.private
 
 // SharedNats returns the NATS server that all tests of this process share.
-func SharedNats(tb testing.TB) *Server {
-	tb.Helper()
-	return nats.share(tb)
-}
+var SharedNats = nats.share
 
-// NatsCluster starts three NATS servers with JetStream ([Size] for another number). The one that leads is that
+// NatsCluster starts three NATS servers with JetStream. The one that leads is that
 // which makes buckets; each bucket has a leader of its own.
 func NatsCluster(tb testing.TB, opts ...Option) *Ensemble {
 	tb.Helper()

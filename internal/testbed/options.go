@@ -72,8 +72,10 @@ func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
 // Required reports whether tests must fail, not skip, when they find no server:
 // LOCKER_TEST_REQUIRE=1. MySQL, which is not installed by default, is required
 // only by LOCKER_TEST_REQUIRE=all.
-func Required() bool {
-	v := os.Getenv("LOCKER_TEST_REQUIRE")
+func Required() bool { return isSet("LOCKER_TEST_REQUIRE") }
+
+func isSet(variable string) bool {
+	v := os.Getenv(variable)
 	return v != "" && v != "0"
 }
 
@@ -89,10 +91,7 @@ func Lacks(tb testing.TB, what string) {
 
 // All reports whether what takes long and changes rarely is to run too:
 // LOCKER_TEST_ALL=1, which `make test-all` sets.
-func All() bool {
-	v := os.Getenv("LOCKER_TEST_ALL")
-	return v != "" && v != "0"
-}
+func All() bool { return isSet("LOCKER_TEST_ALL") }
 
 // Nightly leaves a test to `make test-all`: it takes long, and what it tests changes
 // rarely. why says which change has to run it by hand.

@@ -5,48 +5,41 @@ package testbed
 import (
 	"errors"
 	"net"
-	"os"
 	"os/exec"
 	"testing"
 	"time"
 )
 
-// Where there are no Unix processes, servers come from the environment or
-// from containers.
+// Where there are no Unix processes, servers come from the environment.
 
-type process struct{ instance }
+type process struct{}
 
-func newProcess(*kind, *node) (*process, error) {
-	return nil, errors.New("the testbed starts no processes on this system")
-}
+func newProcess(*kind, *node) (*process, error) { return nil, errors.ErrUnsupported }
+
+func (*process) start() error  { return errors.ErrUnsupported }
+func (*process) kill() error   { return errors.ErrUnsupported }
+func (*process) pause() error  { return errors.ErrUnsupported }
+func (*process) resume() error { return errors.ErrUnsupported }
+func (*process) ended() bool   { return false }
+func (*process) log() string   { return "" }
+func (*process) remove()       {}
 
 var watch watcher
 
 type watcher struct{}
 
-func (watcher) folder() (string, error) { return os.TempDir(), nil }
-func (watcher) send(string, ...any)     {}
+func (watcher) send(string, ...any) {}
 
 // Port returns a port of the loopback that nothing listens on.
 func Port(tb testing.TB) int {
 	tb.Helper()
-	port, err := reservePort()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatalf("testbed: %v", err)
 	}
-	return port
-}
-
-func reservePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
 	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
+	return l.Addr().(*net.TCPAddr).Port
 }
-
-func releasePort(int) {}
 
 func (n *node) reserve(*kind) error { return errors.ErrUnsupported }
 

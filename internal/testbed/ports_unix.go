@@ -19,10 +19,7 @@ import (
 // test processes off a port while its server is down.
 const firstPort, lastPort = 10000, 31999
 
-var ports struct {
-	mu    sync.Mutex
-	locks map[int]*os.File
-}
+var portLocks sync.Map // the *os.File of a port
 
 // Port returns a port of the loopback that nothing listens on and that no
 // other test gets until tb ends.
@@ -61,12 +58,7 @@ func reserve(dir string, port int) bool {
 		_ = f.Close()
 		return false
 	}
-	ports.mu.Lock()
-	defer ports.mu.Unlock()
-	if ports.locks == nil {
-		ports.locks = map[int]*os.File{}
-	}
-	ports.locks[port] = f
+	portLocks.Store(port, f)
 	return true
 }
 
@@ -87,10 +79,7 @@ func free(port int) bool {
 }
 
 func releasePort(port int) {
-	ports.mu.Lock()
-	defer ports.mu.Unlock()
-	if f := ports.locks[port]; f != nil {
-		_ = f.Close()
-		delete(ports.locks, port)
+	if f, locked := portLocks.LoadAndDelete(port); locked {
+		_ = f.(*os.File).Close() //nolint:forcetypeassert // nothing else is stored
 	}
 }

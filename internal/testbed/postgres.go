@@ -10,10 +10,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
-	"testing"
 )
 
 const postgresUser = "postgres"
@@ -44,11 +43,6 @@ var postgres = &kind{
 	url: func(addrs string) string {
 		return "postgres://" + postgresUser + "@" + addrs + "/postgres?sslmode=disable"
 	},
-	image: &image{
-		env:     []string{"POSTGRES_HOST_AUTH_METHOD=trust"},
-		args:    []string{"-c", "max_connections=300"},
-		durable: []string{"-c", "max_connections=300", "-c", "fsync=on"}, // testcontainers' module says off
-	},
 }
 
 // findPostgres takes the newest that Debian has installed: only there are
@@ -59,20 +53,17 @@ func findPostgres() (string, error) {
 		n, _ := strconv.Atoi(strings.Split(path, "/")[4])
 		return n
 	}
-	sort.Slice(list, func(i, j int) bool { return version(list[i]) > version(list[j]) })
+	slices.SortFunc(list, func(a, b string) int { return version(b) - version(a) })
+	other, none := lookup([]string{"postgres"})
+	if none == nil {
+		list = append(list, other)
+	}
 	for _, path := range list {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(path), "initdb")); err == nil {
 			return path, nil
 		}
 	}
-	path, err := lookup([]string{"postgres"})
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(path), "initdb")); err != nil {
-		return "", errors.New("no initdb beside " + path)
-	}
-	return path, nil
+	return "", errors.Join(none, errors.New("no PostgreSQL with its initdb beside it"))
 }
 
 func preparePostgres(n *node) error {
@@ -115,16 +106,10 @@ func freeSharedMemory(data string) {
 
 // Postgres starts a PostgreSQL for this test alone, with a superuser postgres
 // that needs no password.
-func Postgres(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return postgres.private(tb, opts...)
-}
+var Postgres = postgres.private
 
 // SharedPostgres returns the PostgreSQL that all tests of this process share.
-func SharedPostgres(tb testing.TB) *Server {
-	tb.Helper()
-	return postgres.share(tb)
-}
+var SharedPostgres = postgres.share
 
 // postgresReady logs in, and returns what the server says against it.
 func postgresReady(ctx context.Context, addr string) error {

@@ -16,7 +16,6 @@ func PostgresStandby(tb testing.TB, opts ...Option) *Ensemble {
 	tb.Helper()
 	var primary *node
 	k := *postgres
-	k.image = nil
 	k.prepare = func(n *node) error {
 		if n == primary {
 			return preparePostgres(n)

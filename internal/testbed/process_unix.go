@@ -4,21 +4,22 @@ package testbed
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"sync"
 	"syscall"
 )
 
-// A process is a server started from a binary on this machine.
+// A process is a server started from a binary on this machine. Its methods may be called
+// from any goroutine.
 type process struct {
-	kind     *kind
-	node     *node
+	kind    *kind
+	node    *node
+	logPath string
+
+	mu       sync.Mutex
 	prepared bool
-	paused   bool
 	cmd      *exec.Cmd // nil while the server is down
-	logPath  string
 }
 
 // newProcess gives the node a folder and ports where it has none yet.
@@ -50,7 +51,10 @@ func (n *node) reserve(k *kind) error {
 	return nil
 }
 
+// start does not wait until the server answers.
 func (p *process) start() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.cmd != nil {
 		return fmt.Errorf("it runs already")
 	}
@@ -70,16 +74,19 @@ func (p *process) start() error {
 	if err := startWatched(cmd); err != nil {
 		return err
 	}
-	p.cmd, p.paused = cmd, false
+	p.cmd = cmd
 	return nil
 }
 
+// kill returns when the server is gone.
 func (p *process) kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.cmd == nil {
 		return nil
 	}
 	cmd := p.cmd
-	p.cmd, p.paused = nil, false
+	p.cmd = nil
 	err := endWatched(cmd, nil)
 	if p.kind.killed != nil {
 		p.kind.killed(p.node)
@@ -88,23 +95,30 @@ func (p *process) kill() error {
 }
 
 func (p *process) pause() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.cmd == nil {
 		return fmt.Errorf("it is down")
 	}
-	p.paused = true
 	return freeze(p.cmd.Process.Pid)
 }
 
 func (p *process) resume() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.cmd == nil {
 		return fmt.Errorf("it is down")
 	}
-	p.paused = false
 	thaw(p.cmd.Process.Pid)
 	return nil
 }
 
-func (p *process) ended() bool { return p.cmd != nil && gone(p.cmd.Process.Pid) }
+// ended reports whether the server has stopped by itself.
+func (p *process) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cmd != nil && gone(p.cmd.Process.Pid)
+}
 
 // remove deletes the data folder and lets others have the ports.
 func (p *process) remove() {
@@ -115,22 +129,13 @@ func (p *process) remove() {
 	}
 }
 
-// logTail is how much of a log is worth showing.
-const logTail = 4 << 10
-
-func (p *process) log() string { return tail(p.logPath) }
-
-func tail(path string) string {
-	f, err := os.Open(filepath.Clean(path))
+// log returns what the server has printed, as much of its end as is worth showing.
+func (p *process) log() string {
+	b, err := os.ReadFile(p.logPath)
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > logTail {
-		_, _ = f.Seek(-logTail, io.SeekEnd)
-	}
-	b, _ := io.ReadAll(f)
-	return string(b)
+	return string(b[max(0, len(b)-4<<10):])
 }
 
 // startWatched starts cmd in a process group of its own, which the watcher

@@ -26,38 +26,11 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 // server's, or "" when [NewProxy] was given only an address.
 func (p *Proxy) URL() string { return p.url }
 
-// ProxySet is one [Proxy] before each member of an ensemble.
+// ProxySet is one proxy before each member of an ensemble, in the order of the members.
 type ProxySet struct {
-	Proxies []*Proxy // in the order of the ensemble's members
-	url     func(addrs string) string
+	link.Proxies
+	url func(addrs string) string
 }
 
 // URL returns the ensemble's URL with the proxies' addresses.
 func (s *ProxySet) URL() string { return s.url(strings.Join(s.Addrs(), ",")) }
-
-// Addrs returns the proxies' addresses.
-func (s *ProxySet) Addrs() []string {
-	addrs := make([]string, len(s.Proxies))
-	for i, p := range s.Proxies {
-		addrs[i] = p.Addr()
-	}
-	return addrs
-}
-
-// Cut cuts every proxy.
-func (s *ProxySet) Cut() { s.each((*Proxy).Cut) }
-
-// Refuse makes every proxy refuse connections.
-func (s *ProxySet) Refuse() { s.each((*Proxy).Refuse) }
-
-// Reset resets the connections of every proxy.
-func (s *ProxySet) Reset() { s.each((*Proxy).Reset) }
-
-// Heal heals every proxy.
-func (s *ProxySet) Heal() { s.each((*Proxy).Heal) }
-
-func (s *ProxySet) each(f func(*Proxy)) {
-	for _, p := range s.Proxies {
-		f(p)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -31,26 +32,16 @@ var redis = &kind{
 		}
 		return err
 	},
-	image: &image{
-		args:    []string{"redis-server", "--save", ""},
-		durable: []string{"redis-server", "--save", "", "--appendonly", "yes", "--appendfsync", "always"},
-	},
 }
 
 // Redis starts a Redis for this test alone. It listens on loopback, keeps
 // nothing on disk unless [Durable] or [Args] says so, and is killed when the
 // test ends.
-func Redis(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return redis.private(tb, opts...)
-}
+var Redis = redis.private
 
 // SharedRedis returns the Redis that all tests of this process share. They
 // must use names of their own, and not stop it.
-func SharedRedis(tb testing.TB) *Server {
-	tb.Helper()
-	return redis.share(tb)
-}
+var SharedRedis = redis.share
 
 // RedisN starts n separate Redis servers, as Redlock has them.
 func RedisN(tb testing.TB, n int, opts ...Option) *Ensemble {
@@ -122,15 +113,9 @@ func redisBulk(r *bufio.Reader, size string) (string, error) {
 	if err != nil || n < 0 {
 		return "", err
 	}
-	b := make([]byte, n+2)
-	for got := 0; got < len(b); {
-		m, err := r.Read(b[got:])
-		if err != nil {
-			return "", err
-		}
-		got += m
-	}
-	return string(b[:n]), nil
+	b := make([]byte, n+len("\r\n"))
+	_, err = io.ReadFull(r, b)
+	return string(b[:n]), err
 }
 
 func redisArray(r *bufio.Reader, size string) (string, error) {

@@ -11,7 +11,7 @@ import (
 // redisClusterKind is a Redis with a second port, for the cluster's own talk.
 var redisClusterKind = func() *kind {
 	k := *redis
-	k.scheme, k.ports, k.image = "redis+cluster", 2, nil
+	k.scheme, k.ports = "redis+cluster", 2
 	return &k
 }()
 

@@ -22,12 +22,6 @@ type Sentinel struct {
 
 const sentinelMaster = "mymaster"
 
-var redisReplicated = func() *kind {
-	k := *redis
-	k.image = nil
-	return &k
-}()
-
 var redisSentinel = &kind{
 	name:   "redis",
 	scheme: "redis+sentinel",
@@ -53,7 +47,7 @@ func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 	o := newOptions(opts)
 	const sentinels = 3
 	replicas := max(o.replicas, 1)
-	e := newEnsemble(tb, redisReplicated, 1+replicas, opts, replicaOfFirst)
+	e := newEnsemble(tb, redis, 1+replicas, opts, replicaOfFirst)
 	e.begin()
 	primary := e.Members[0].addr
 	watchers := newEnsemble(tb, redisSentinel, sentinels, []Option{Places(o.places...)}, func(nodes []*node) {

@@ -19,19 +19,8 @@ type Server struct {
 	addr   string
 	url    string
 	shared bool
-	inst   instance // nil when the server is somebody else's
+	inst   *process // nil when the server is somebody else's
 	opts   options
-}
-
-// An instance is a server that the testbed started. It is not safe for
-// concurrent use, except through [locked].
-type instance interface {
-	start() error  // does not wait until the server answers
-	kill() error   // returns when the server is gone
-	pause() error  // freezes it
-	resume() error // lets it go on
-	ended() bool   // whether it has stopped by itself, as far as one can tell
-	log() string   // the end of what it printed
 }
 
 // Addr returns the server's host:port. It stays the same over restarts.
@@ -46,20 +35,20 @@ func (s *Server) CanFault() bool { return s.inst != nil && !s.shared }
 
 // Kill ends the server with SIGKILL, and returns when it is gone. Killing a
 // server that is down does nothing.
-func (s *Server) Kill() { s.tb.Helper(); s.must("kill", instance.kill) }
+func (s *Server) Kill() { s.tb.Helper(); s.must("kill", (*process).kill) }
 
 // Pause freezes the server with SIGSTOP: its connections stay open and its
 // port accepts more, and nothing is answered.
-func (s *Server) Pause() { s.tb.Helper(); s.must("pause", instance.pause) }
+func (s *Server) Pause() { s.tb.Helper(); s.must("pause", (*process).pause) }
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() { s.tb.Helper(); s.must("resume", instance.resume) }
+func (s *Server) Resume() { s.tb.Helper(); s.must("resume", (*process).resume) }
 
 // Start starts the server again after [Server.Kill], on the same port and
 // data folder, and returns when it answers.
 func (s *Server) Start() {
 	s.tb.Helper()
-	s.must("start", instance.start)
+	s.must("start", (*process).start)
 	s.Wait()
 }
 
@@ -95,7 +84,7 @@ func (s *Server) Proxy(tb testing.TB) *Proxy {
 	return p
 }
 
-func (s *Server) must(verb string, f func(instance) error) {
+func (s *Server) must(verb string, f func(*process) error) {
 	s.tb.Helper()
 	if !s.CanFault() {
 		s.tb.Fatalf("testbed: cannot %s the %s server at %s: it is not this test's own (ask for testbed.Faults, see CanFault)", verb, s.kind.name, s.addr)
@@ -169,7 +158,7 @@ func (s *Server) own(tb testing.TB) {
 		if tb.Failed() {
 			tb.Logf("testbed: the log of %s at %s ends:\n%s", s.kind.name, s.addr, s.Log())
 		}
-		s.inst.(*locked).remove()
+		s.inst.remove()
 	})
 }
 
@@ -181,29 +170,24 @@ func (s *Server) begin() {
 	}
 }
 
-// launch makes the server that n describes, where [source] says. It does not start it.
-// The error is why it is not to be had.
+// launch makes the server that n describes, and does not start it. The error is why it is
+// not to be had.
 func (k *kind) launch(n *node) (*Server, error) {
-	var inst instance
-	switch from, err := source(); {
-	case err != nil:
+	err := mayStart()
+	if err != nil {
 		return nil, err
-	case from == containers:
-		if inst, err = newContainer(k, n); err != nil {
-			return nil, err
-		}
-	default:
-		if n.bin, err = k.awaitInstall(); err != nil {
-			return nil, err
-		}
-		if inst, err = newProcess(k, n); err != nil {
-			return nil, err
-		}
 	}
-	return k.server(&locked{instance: inst}, n), nil
+	if n.bin, err = k.awaitInstall(); err != nil {
+		return nil, err
+	}
+	p, err := newProcess(k, n)
+	if err != nil {
+		return nil, err
+	}
+	return k.server(p, n), nil
 }
 
-func (k *kind) server(inst instance, n *node) *Server {
+func (k *kind) server(inst *process, n *node) *Server {
 	addr := n.addr(0)
 	s := &Server{kind: k, addr: addr, url: k.urlOf(addr), inst: inst, opts: n.opts}
 	if c := n.opts.certs; c != nil {
@@ -230,11 +214,8 @@ func (k *kind) external(tb testing.TB) *Server {
 	return s
 }
 
-// shared holds the servers that serve the whole test process, by name.
-var shared struct {
-	mu      sync.Mutex
-	servers map[string]*sharedServer
-}
+// shared holds the servers that serve the whole test process: a *sharedServer by name.
+var shared sync.Map
 
 type sharedServer struct {
 	once    sync.Once
@@ -243,24 +224,15 @@ type sharedServer struct {
 	broken  error // there is one, and it does not start
 }
 
-// sharedServer returns the one server of its kind that lasts until the test
+// share returns the one server of its kind that lasts until the test
 // process ends.
 func (k *kind) share(tb testing.TB) *Server {
 	tb.Helper()
 	if s := k.external(tb); s != nil {
 		return s
 	}
-	shared.mu.Lock()
-	if shared.servers == nil {
-		shared.servers = map[string]*sharedServer{}
-	}
-	sh := shared.servers[k.name]
-	if sh == nil {
-		sh = new(sharedServer)
-		shared.servers[k.name] = sh
-	}
-	shared.mu.Unlock()
-
+	there, _ := shared.LoadOrStore(k.name, new(sharedServer))
+	sh := there.(*sharedServer) //nolint:forcetypeassert // nothing else is stored
 	sh.once.Do(func() { sh.start(k) })
 	if sh.missing != nil {
 		k.missing(tb, sh.missing)
@@ -279,37 +251,5 @@ func (sh *sharedServer) start(k *kind) {
 	}
 	if sh.broken = sh.server.inst.start(); sh.broken == nil {
 		sh.broken = sh.server.await()
-	}
-}
-
-// locked makes an instance safe for concurrent use.
-type locked struct {
-	mu sync.Mutex
-	instance
-}
-
-func (l *locked) do(f func() error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return f()
-}
-
-func (l *locked) start() error  { return l.do(l.instance.start) }
-func (l *locked) kill() error   { return l.do(l.instance.kill) }
-func (l *locked) pause() error  { return l.do(l.instance.pause) }
-func (l *locked) resume() error { return l.do(l.instance.resume) }
-
-func (l *locked) ended() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.instance.ended()
-}
-
-// remove deletes what the server kept.
-func (l *locked) remove() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if r, ok := l.instance.(interface{ remove() }); ok {
-		r.remove()
 	}
 }

@@ -42,9 +42,6 @@ var zookeeper = &kind{
 		_, err := zookeeperMode(ctx, addr)
 		return err
 	},
-	image: &image{
-		env: []string{"ZOO_TICK_TIME=500", "ZOO_MAX_CLIENT_CNXNS=0", "ZOO_4LW_COMMANDS_WHITELIST=*", "JVMFLAGS=-Dzookeeper.extendedTypesEnabled=true"},
-	},
 }
 
 func findZookeeper() (string, error) {
@@ -92,19 +89,12 @@ func writeZooCfg(n *node) error {
 // Zookeeper starts a ZooKeeper for this test alone, with a tick of 500 ms:
 // sessions last from one second to ten. [Args] are lines of zoo.cfg, such as
 // "maxSessionTimeout=60000".
-func Zookeeper(tb testing.TB, opts ...Option) *Server {
-	tb.Helper()
-	return zookeeper.private(tb, opts...)
-}
+var Zookeeper = zookeeper.private
 
 // SharedZookeeper returns the ZooKeeper that all tests of this process share.
-func SharedZookeeper(tb testing.TB) *Server {
-	tb.Helper()
-	return zookeeper.share(tb)
-}
+var SharedZookeeper = zookeeper.share
 
-// ZookeeperEnsemble starts a ZooKeeper of three members ([Size] for another
-// number).
+// ZookeeperEnsemble starts a ZooKeeper of three members.
 func ZookeeperEnsemble(tb testing.TB, opts ...Option) *Ensemble {
 	tb.Helper()
 	var failed error

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Acquire implements driver.Driver.
@@ -55,15 +56,15 @@ func (d *Driver) join(ctx context.Context, t *ticket, joined func()) {
 		return
 	}
 	if d.s.has(JoinedBlocks) {
-		d.joining <- struct{}{}
-		defer func() { <-d.joining }()
+		d.conns <- struct{}{}
+		defer func() { <-d.conns }()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var heartbeats sync.WaitGroup
 	defer heartbeats.Wait()
 	defer cancel()
 	heartbeats.Go(func() {
-		for sleep(ctx, Liveness/4) && !d.s.has(JoinedIsSilent) && !d.s.has(JoinedBlocks) {
+		for retry.Sleep(ctx, Liveness/4, nil) && !d.s.has(JoinedIsSilent) && !d.s.has(JoinedBlocks) {
 			_ = d.ask(ctx, func() error {
 				d.touch(t)
 				return nil
@@ -114,7 +115,7 @@ var errRefused = errors.New("mutant: refused, and queued")
 
 // leave removes the ticket of a request that was refused.
 func (d *Driver) leave(ctx context.Context, r driver.Request) error {
-	sleep(ctx, time.Millisecond)
+	retry.Sleep(ctx, time.Millisecond, nil)
 	return d.ask(ctx, func() error {
 		q, err := d.s.queue(r.Name)
 		if err != nil {
@@ -146,12 +147,11 @@ func (s *Store) refuse(q *queue) error {
 func (d *Driver) wait(ctx context.Context, t *ticket) error {
 	var last error
 	if d.s.has(FewConnections) {
-		select {
-		case d.conns <- struct{}{}:
-			defer func() { <-d.conns }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		free, err := d.connection(ctx)
+		if err != nil {
+			return err
 		}
+		defer free()
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, 250*time.Millisecond) {
 		heartbeat := time.NewTimer(d.interval(pause))
@@ -177,7 +177,7 @@ func (d *Driver) wait(ctx context.Context, t *ticket) error {
 		case err != nil && d.s.has(FailsInOutage):
 			return err
 		case err != nil:
-			if last = err; !sleep(ctx, Liveness/10) {
+			if last = err; !retry.Sleep(ctx, Liveness/10, nil) {
 				return d.endOfWait(ctx, last)
 			}
 		case state == gone:
@@ -197,17 +197,6 @@ func (d *Driver) interval(pause time.Duration) time.Duration {
 		return pause
 	}
 	return Liveness / 4
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(max(d, 1)) // one that is over when it is set can crash the race detector in a bubble
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // notified returns a channel that is closed when the ticket no longer waits, or nil

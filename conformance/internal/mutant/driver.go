@@ -23,8 +23,7 @@ var (
 type Driver struct {
 	s          *Store
 	closing    chan struct{}
-	conns      chan struct{} // those in use, for FewConnections
-	joining    chan struct{} // full while Joined runs, for JoinedBlocks
+	conns      chan struct{} // those in use, for the bugs that have few of them; else nil
 	notifyLoss func(driver.Hold, error)
 
 	// guarded by s.mu
@@ -51,7 +50,13 @@ var (
 func (s *Store) Open() *Driver {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &Driver{s: s, closing: make(chan struct{}), conns: make(chan struct{}, 4), joining: make(chan struct{}, 1)}
+	d := &Driver{s: s, closing: make(chan struct{})}
+	switch s.bug {
+	case FewConnections:
+		d.conns = make(chan struct{}, 4)
+	case JoinedBlocks:
+		d.conns = make(chan struct{}, 1)
+	}
 	s.clients = append(s.clients, d)
 	return d
 }
@@ -116,24 +121,26 @@ func (s *Store) delayReturn() {
 	}
 }
 
+// connection takes a connection, until free is called.
+func (d *Driver) connection(ctx context.Context) (free func(), err error) {
+	if d.conns == nil {
+		return func() {}, nil
+	}
+	select {
+	case d.conns <- struct{}{}:
+		return func() { <-d.conns }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // ask sends a request, which f executes with the store locked.
 func (d *Driver) ask(ctx context.Context, f func() error) error {
-	if d.s.has(FewConnections) {
-		select {
-		case d.conns <- struct{}{}:
-			defer func() { <-d.conns }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	free, err := d.connection(ctx)
+	if err != nil {
+		return err
 	}
-	if d.s.has(JoinedBlocks) {
-		select {
-		case d.joining <- struct{}{}:
-			<-d.joining
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+	defer free()
 	if err := d.connected(ctx, false); err != nil {
 		return d.unknown(err)
 	}
@@ -144,7 +151,7 @@ func (d *Driver) ask(ctx context.Context, f func() error) error {
 		return d.unknown(errors.Join(context.Cause(ctx), errNoAnswer))
 	}
 	d.s.mu.Lock()
-	err := f()
+	err = f()
 	d.s.mu.Unlock()
 	if lost := d.connected(ctx, true); lost != nil {
 		return d.unknown(lost)

@@ -132,9 +132,11 @@ func (d *Driver) forgetRelease(ctx context.Context, h driver.Hold) error {
 			d.forgot = make(map[string]bool)
 		}
 		d.forgot[h.ID] = true
-		for _, t := range d.s.queues[d.s.key(h.Name)].all() {
-			if t.r.ID == h.ID {
-				t.touched = t.touched.Add(time.Hour) // it lives as long as the process does
+		if q := d.s.queues[d.s.key(h.Name)]; q != nil {
+			for _, t := range q.tickets {
+				if t.r.ID == h.ID {
+					t.touched = t.touched.Add(time.Hour) // it lives as long as the process does
+				}
 			}
 		}
 	}

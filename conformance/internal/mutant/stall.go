@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // stalls is the moment at which a store that keeps every rule does not answer, as on
@@ -42,17 +43,11 @@ func (d *Driver) stall(ctx context.Context) error {
 	}
 	rest := time.Until(s.stalls.until)
 	s.mu.Unlock()
-	if rest <= 0 {
+	switch {
+	case rest <= 0 || retry.Sleep(ctx, rest, d.closing):
 		return nil
-	}
-	t := time.NewTimer(rest)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-d.closing:
-		return driver.ErrClosed
-	case <-ctx.Done():
+	case ctx.Err() != nil:
 		return errors.Join(context.Cause(ctx), errNoAnswer)
 	}
+	return driver.ErrClosed
 }

@@ -67,14 +67,6 @@ type ticket struct {
 	done    chan struct{}
 }
 
-// all are the tickets of a queue, which may be nil.
-func (q *queue) all() []*ticket {
-	if q == nil {
-		return nil
-	}
-	return q.tickets
-}
-
 func (s *Store) has(b Bug) bool { return s.bug == b }
 
 // change wakes all requests that wait for a connection. With mu held.

@@ -80,17 +80,35 @@ func handOver(t *testing.T, k *locker.Lock, a, b *locker.Client) *locker.Lock {
 // error that says want and none of the secrets.
 func Refused(t *testing.T, url, want string, secrets ...string) {
 	t.Helper()
+	_ = refused(t, url, want, secrets, func(ctx context.Context, l *locker.Client) error {
+		_, err := l.Acquire(ctx, t.Name())
+		return err
+	})
+}
+
+// PingRefused has a Ping fail with an error that says want, what is missing, and none
+// of the secrets; and not as if the store were down.
+func PingRefused(t *testing.T, url, want string, secrets ...string) {
+	t.Helper()
+	err := refused(t, url, want, secrets, func(ctx context.Context, l *locker.Client) error { return l.Ping(ctx) })
+	if errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Ping: %v: the store is not down", err)
+	}
+}
+
+func refused(t *testing.T, url, want string, secrets []string, ask func(context.Context, *locker.Client) error) error {
+	t.Helper()
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	l, err := locker.Open(ctx, url)
 	if err == nil {
 		t.Cleanup(func() { _ = l.Close() })
-		_, err = l.Acquire(ctx, t.Name())
+		err = ask(ctx, l)
 	}
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want an error that says %q", err, want)
-		return
+		return err
 	}
 	for _, s := range secrets {
 		if strings.Contains(err.Error(), s) {
@@ -98,26 +116,5 @@ func Refused(t *testing.T, url, want string, secrets ...string) {
 		}
 	}
 	t.Logf("after %v: %v", time.Since(begun).Round(time.Millisecond), err)
-}
-
-// PingRefused has a Ping fail with an error that says want, what is missing, and none
-// of the secrets; and not as if the store were down.
-func PingRefused(t *testing.T, url, want string, secrets ...string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	l, err := locker.Open(ctx, url)
-	if err == nil {
-		t.Cleanup(func() { _ = l.Close() })
-		err = l.Ping(ctx)
-	}
-	if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("Ping: %v, want an error that says %q", err, want)
-		return
-	}
-	for _, s := range secrets {
-		if strings.Contains(err.Error(), s) {
-			t.Errorf("%v shows the secret %q", err, s)
-		}
-	}
+	return err
 }
