@@ -19,10 +19,10 @@ FLAGS ?=
 TIMEOUT ?= 20m
 
 # Modules of their own beside the root's, where they exist. Those of MORE take long and test what
-# changes rarely: other libraries beside ours, the console in a browser, stores in containers.
+# changes rarely: other libraries beside ours, the console in a browser.
 EXAMPLES := $(patsubst %/go.mod,%,$(wildcard examples/go.mod examples/*/go.mod))
 MODULES := $(filter-out tools $(EXAMPLES),$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
-MORE := internal/browsertest internal/containers internal/peertest
+MORE := internal/browsertest internal/peertest
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/locker
 # Tools are built from tools/go.mod, into a folder for that very go.mod.
@@ -78,7 +78,7 @@ test-all: ## run what `make test` runs, and what takes longer: clusters, scale, 
 mysql: ## run the MySQL driver's tests on Oracle's MySQL, too
 	@scripts/install-servers.sh mariadb mysql
 	@export LOCKER_TEST_REQUIRE=all; \
-	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql ./internal/mysqltest)
+	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql)
 
 # How long each target runs. An input that fails is written below testdata/fuzz, where `go test` runs it from then on.
 TIME ?= 60s

@@ -32,16 +32,6 @@ var consulStore = store{name: "consul", title: "consul, one server, fsync on", s
 	}
 }}
 
-type countedTransport struct {
-	http.RoundTripper
-	n *atomic.Int64
-}
-
-func (t countedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	t.n.Add(1)
-	return t.RoundTripper.RoundTrip(r)
-}
-
 func consulConn(tb *bed, addr string, n *atomic.Int64) *api.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost, transport.DisableCompression = 64, true

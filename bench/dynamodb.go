@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -27,7 +26,7 @@ var dynamodbStore = store{name: "dynamodb", title: "DynamoDB Local, with its dat
 	tb.check(d.Close())
 	return []subject{
 		{name: "raw conditional put + delete", uncontended: true, open: func(_ *bed, n *atomic.Int64) client {
-			return &dynamodbPut{c: dynamodbClient(addr, n)}
+			return dynamodbPut{dynamodbClient(addr, n)}
 		}},
 		{name: "locker", uncontended: true, contended: true, shared: true, held: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
 			d, err := dynamodb.New(dynamodbClient(addr, n), "locker")
@@ -35,7 +34,7 @@ var dynamodbStore = store{name: "dynamodb", title: "DynamoDB Local, with its dat
 			return ours{locker.New(d)}
 		}},
 		{name: "conditional put, tried again after 5 to 15 ms", uncontended: true, contended: true, most: 16, open: func(_ *bed, n *atomic.Int64) client {
-			return &dynamodbPut{c: dynamodbClient(addr, n), polls: true}
+			return polling{dynamodbPut{dynamodbClient(addr, n)}, func(err error) bool { return errors.As(err, new(*types.ConditionalCheckFailedException)) }}
 		}},
 		// Its own interval is a second. One that waits looks at the item before each try.
 		{name: "dynamolock, tried again after 10 ms", uncontended: true, contended: true, most: 16, open: func(tb *bed, n *atomic.Int64) client {
@@ -47,54 +46,29 @@ var dynamodbStore = store{name: "dynamodb", title: "DynamoDB Local, with its dat
 	}
 }}
 
-// countRequests is a transport that counts what is sent.
-type countRequests struct {
-	*http.Transport
-
-	n *atomic.Int64
-}
-
-// RoundTrip implements http.RoundTripper.
-func (c countRequests) RoundTrip(r *http.Request) (*http.Response, error) {
-	c.n.Add(1)
-	return c.Transport.RoundTrip(r)
-}
-
 func dynamodbClient(addr string, n *atomic.Int64) *sdk.Client {
 	t := &http.Transport{MaxIdleConnsPerHost: 64}
 	return sdk.New(sdk.Options{
 		Region: "eu-west-1", Credentials: credentials.NewStaticCredentialsProvider("local", "local", ""),
-		BaseEndpoint: aws.String("http://" + addr), HTTPClient: &http.Client{Transport: countRequests{t, n}},
+		BaseEndpoint: aws.String("http://" + addr), HTTPClient: &http.Client{Transport: countedTransport{t, n}},
 	})
 }
 
 // dynamodbPut is the recipe: an item that is put if there is none, and deleted.
-type dynamodbPut struct {
-	c     *sdk.Client
-	polls bool
-}
+type dynamodbPut struct{ c *sdk.Client }
 
-func (p *dynamodbPut) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+func (p dynamodbPut) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
 	key := map[string]types.AttributeValue{"id": &types.AttributeValueMemberS{Value: "raw:" + name}}
-	for {
-		_, err := p.c.PutItem(ctx, &sdk.PutItemInput{
-			TableName: aws.String("locker"), Item: key, ConditionExpression: aws.String("attribute_not_exists(id)"),
-		})
-		if err == nil || !p.polls || !errors.As(err, new(*types.ConditionalCheckFailedException)) {
-			return func(ctx context.Context) error {
-				_, err := p.c.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: aws.String("locker"), Key: key})
-				return err
-			}, err
-		}
-		select {
-		case <-time.After(5*time.Millisecond + rand.N(10*time.Millisecond)):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+	_, err := p.c.PutItem(ctx, &sdk.PutItemInput{
+		TableName: aws.String("locker"), Item: key, ConditionExpression: aws.String("attribute_not_exists(id)"),
+	})
+	return func(ctx context.Context) error {
+		_, err := p.c.DeleteItem(ctx, &sdk.DeleteItemInput{TableName: aws.String("locker"), Key: key})
+		return err
+	}, err
 }
 
-func (p *dynamodbPut) close() {}
+func (p dynamodbPut) close() {}
 
 // dynamodbLock is the library for Go that follows Amazon's lock client for Java.
 type dynamodbLock struct{ c *dynamolock.Client }

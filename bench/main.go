@@ -125,8 +125,8 @@ func (s store) print(results []result) {
 
 // runStore starts the store, measures its subjects and prints the table.
 func runStore(s store, cfg config) []result {
-	tb := &bed{}
-	defer tb.end()
+	tb := newBed()
+	defer tb.End()
 	subjects := s.subjects(tb)
 	results := measure(tb, s.name, subjects, cfg)
 	s.print(results)

@@ -25,7 +25,7 @@ var mysqlStore = store{name: "mysql", title: "mariadb, durable", subjects: func(
 	tb.check(admin.Close())
 	return []subject{
 		{name: "raw insert + delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
-			return &myRaw{myPool(tb, at, n, 32)}
+			return sqlRaw{myPool(tb, at, n, 32)}
 		}},
 		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, open: func(tb *bed, n *atomic.Int64) client {
 			p := myPool(tb, at, n, 32)
@@ -47,8 +47,7 @@ func myPool(tb *bed, at string, n *atomic.Int64, conns int) *sql.DB {
 	tb.check(err)
 	network := fmt.Sprintf("counted%d", dialers.Add(1))
 	mysql.RegisterDialContext(network, func(ctx context.Context, addr string) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-		return &countedConn{c, n}, err
+		return dial(ctx, "tcp", addr, n, writes)
 	})
 	cfg := mysql.NewConfig()
 	cfg.Net, cfg.Addr, cfg.User, cfg.DBName, cfg.InterpolateParams = network, u.Host, u.User.Username(), "locker", true
@@ -62,17 +61,18 @@ func myPool(tb *bed, at string, n *atomic.Int64, conns int) *sql.DB {
 	return p
 }
 
-type myRaw struct{ p *sql.DB }
+// sqlRaw is what every lock in a table does: insert and delete.
+type sqlRaw struct{ db *sql.DB }
 
-func (r *myRaw) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
-	_, err := r.p.ExecContext(ctx, "INSERT INTO raw VALUES (?)", name)
+func (r sqlRaw) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	_, err := r.db.ExecContext(ctx, "INSERT INTO raw VALUES (?)", name)
 	return func(ctx context.Context) error {
-		_, err := r.p.ExecContext(ctx, "DELETE FROM raw WHERE name = ?", name)
+		_, err := r.db.ExecContext(ctx, "DELETE FROM raw WHERE name = ?", name)
 		return err
 	}, err
 }
 
-func (r *myRaw) close() { _ = r.p.Close() }
+func (r sqlRaw) close() { _ = r.db.Close() }
 
 type myNamed struct{ p *sql.DB }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -47,24 +46,7 @@ type natsDialer struct{ n *atomic.Int64 }
 
 // Dial implements natsgo.CustomDialer.
 func (d natsDialer) Dial(network, addr string) (net.Conn, error) {
-	c, err := (&net.Dialer{}).DialContext(context.Background(), network, addr)
-	return &countedMessages{c, d.n}, err
-}
-
-type countedMessages struct {
-	net.Conn
-
-	n *atomic.Int64
-}
-
-// Write counts the lines that are messages: no value of the benchmark looks like one.
-func (c *countedMessages) Write(b []byte) (int, error) {
-	for line := range bytes.Lines(b) {
-		if bytes.HasPrefix(line, []byte("PUB ")) || bytes.HasPrefix(line, []byte("HPUB ")) {
-			c.n.Add(1)
-		}
-	}
-	return c.Conn.Write(b)
+	return dial(context.Background(), network, addr, d.n, lines("PUB ", "HPUB "))
 }
 
 // kvLock is the recipe: create with a time to live, and delete; who finds the key watches it until it is deleted, and

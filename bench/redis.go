@@ -54,26 +54,21 @@ func redisConn(tb *bed, addr string, n *atomic.Int64) *redis.Client {
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 64, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-			return &countedRESP{Conn: conn, n: n}, err
+			return dial(ctx, network, addr, n, new(commands).count)
 		},
 	})
 	tb.check(c.Ping(context.Background()).Err())
 	return c
 }
 
-// countedRESP counts the commands written to a connection, however many share a
+// commands counts the commands written to a connection, however many share a
 // write: arrays of bulk strings, by the protocol.
-type countedRESP struct {
-	net.Conn
-	n *atomic.Int64
-
+type commands struct {
 	line []byte // of a header, so far
-	args int    // bulk strings still to come
 	skip int    // bytes of one still to come, with its line end
 }
 
-func (c *countedRESP) Write(b []byte) (int, error) {
+func (c *commands) count(b []byte) (n int) {
 	for rest := b; len(rest) > 0; {
 		if c.skip > 0 {
 			k := min(c.skip, len(rest))
@@ -83,22 +78,16 @@ func (c *countedRESP) Write(b []byte) (int, error) {
 		c.line = append(c.line, rest[0])
 		rest = rest[1:]
 		if c.line[len(c.line)-1] == '\n' {
-			c.header(string(c.line))
+			k, _ := strconv.Atoi(strings.TrimSpace(string(c.line[1:])))
+			if c.line[0] == '*' {
+				n++
+			} else {
+				c.skip = k + len("\r\n")
+			}
 			c.line = c.line[:0]
 		}
 	}
-	return c.Conn.Write(b)
-}
-
-func (c *countedRESP) header(line string) {
-	k, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
-	if line[0] == '*' {
-		c.n.Add(1)
-		c.args = k
-		return
-	}
-	c.args--
-	c.skip = k + len("\r\n")
+	return n
 }
 
 // redisRaw is what every simple Redis lock does, without a library.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
 
@@ -64,10 +63,6 @@ func (cs conns) close() error {
 type redSyncMany struct {
 	redSync
 	cs conns
-}
-
-func (r *redSyncMany) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
-	return r.redSync.acquire(ctx, name)
 }
 
 func (r *redSyncMany) close() { _ = r.cs.close() }

@@ -26,7 +26,7 @@ var sqliteStore = store{name: "sqlite", title: "sqlite, one file on this machine
 			db.SetMaxOpenConns(1)
 			_, err = db.ExecContext(context.Background(), "CREATE TABLE IF NOT EXISTS raw (name TEXT PRIMARY KEY)")
 			tb.check(err)
-			return &liteRaw{db}
+			return sqlRaw{db}
 		}},
 		{name: "locker", uncontended: true, contended: true, shared: true, held: true, waiting: true, most: 16, open: func(tb *bed, _ *atomic.Int64) client {
 			d, err := sqlite.New(filepath.Join(dir, "locks.db"))
@@ -38,18 +38,6 @@ var sqliteStore = store{name: "sqlite", title: "sqlite, one file on this machine
 		}},
 	}
 }}
-
-type liteRaw struct{ db *sql.DB }
-
-func (r *liteRaw) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
-	_, err := r.db.ExecContext(ctx, "INSERT INTO raw VALUES (?)", name)
-	return func(ctx context.Context) error {
-		_, err := r.db.ExecContext(ctx, "DELETE FROM raw WHERE name = ?", name)
-		return err
-	}, err
-}
-
-func (r *liteRaw) close() { _ = r.db.Close() }
 
 // fileLock is a folder of files that are opened for each lock, as flock(1) does.
 type fileLock string

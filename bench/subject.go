@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // A store is what the subjects of one table run on.
@@ -66,4 +68,22 @@ type closing struct {
 func (c closing) close() {
 	c.ours.close()
 	_ = c.conn()
+}
+
+// polling is a client that tries again after 5 to 15 ms while somebody else has the name.
+type polling struct {
+	client
+	taken func(err error) bool
+}
+
+func (p polling) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	for {
+		release, err := p.client.acquire(ctx, name)
+		if err == nil || !p.taken(err) {
+			return release, err
+		}
+		if !retry.Sleep(ctx, 5*time.Millisecond+rand.N(10*time.Millisecond), nil) {
+			return nil, ctx.Err()
+		}
+	}
 }

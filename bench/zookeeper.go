@@ -39,8 +39,9 @@ var zookeeperStore = store{name: "zookeeper", title: "zookeeper, one server, fsy
 func zkConn(tb *bed, addr string, n *atomic.Int64) (*zk.Conn, <-chan zk.Event) {
 	c, events, err := zk.Connect([]string{addr}, leaseTTL, zk.WithLogInfo(false), zk.WithLogger(quiet{}),
 		zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
-			conn, err := (&net.Dialer{Timeout: timeout}).DialContext(context.Background(), network, address)
-			return &countedConn{conn, n}, err
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			defer cancel()
+			return dial(ctx, network, address, n, writes) // the client sends each request with one
 		}))
 	tb.check(err)
 	_, _, err = c.Exists("/")
@@ -51,17 +52,6 @@ func zkConn(tb *bed, addr string, n *atomic.Int64) (*zk.Conn, <-chan zk.Event) {
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}
-
-// countedConn counts writes: the client sends each request with one.
-type countedConn struct {
-	net.Conn
-	n *atomic.Int64
-}
-
-func (c *countedConn) Write(b []byte) (int, error) {
-	c.n.Add(1)
-	return c.Conn.Write(b)
-}
 
 type zkRaw struct {
 	c    *zk.Conn

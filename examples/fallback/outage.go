@@ -9,10 +9,11 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// outage is a store that is unavailable while away is true: none of its calls arrives.
+// outage is a store that is unavailable while away is true, when nothing is held there: what
+// arrives then is refused.
 type outage struct {
-	store driver.Driver
-	away  *atomic.Bool
+	driver.Driver
+	away *atomic.Bool
 }
 
 // open opens the store that a URL names.
@@ -37,31 +38,15 @@ func (o *outage) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if o.away.Load() {
 		return driver.Grant{}, driver.NoTicket(errAway)
 	}
-	return o.store.Acquire(ctx, r)
-}
-
-func (o *outage) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	if o.away.Load() {
-		return errAway
-	}
-	return o.store.Renew(ctx, h, ttl)
-}
-
-func (o *outage) Release(ctx context.Context, h driver.Hold) error {
-	if o.away.Load() {
-		return errAway
-	}
-	return o.store.Release(ctx, h)
+	return o.Driver.Acquire(ctx, r)
 }
 
 func (o *outage) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if o.away.Load() {
 		return nil, errAway
 	}
-	return o.store.Inspect(ctx, name)
+	return o.Driver.Inspect(ctx, name)
 }
 
 // Bounds are the store's: some cannot give a short lease.
-func (o *outage) Bounds(ttl time.Duration) driver.Bounds { return driver.BoundsOf(o.store, ttl) }
-
-func (o *outage) Close() error { return o.store.Close() }
+func (o *outage) Bounds(ttl time.Duration) driver.Bounds { return driver.BoundsOf(o.Driver, ttl) }

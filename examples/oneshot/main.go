@@ -9,8 +9,8 @@
 // one before has closed its Locker. WithMinHold leaves the lock to its lease: it
 // outlives the process that took it.
 //
-// On a store each is a process of its own: this program starts itself. Memory
-// is not shared by processes, so there each is a Locker of its own.
+// Each is a Locker of its own here, which is closed before the next one is opened, as a
+// process closes it that exits.
 package main
 
 import (
@@ -21,8 +21,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -32,9 +30,6 @@ import (
 const machines = 3
 
 func main() {
-	if child() {
-		return
-	}
 	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
 	if err != nil {
 		log.Fatal(err)
@@ -49,16 +44,12 @@ func run(ctx context.Context, url string) (r result, err error) {
 		{lock: "report:released:" + day},
 		{lock: "report:" + day, hold: time.Minute}, // less than a day, more than the clocks differ
 	} {
-		start := t.start
-		if strings.HasPrefix(url, "memory:") {
-			start = t.run
-		}
 		for range machines {
-			said, err := start(ctx, url)
+			ran, err := t.run(ctx, url)
 			if err != nil {
 				return r, err
 			}
-			if said == ran {
+			if ran {
 				r[way]++
 			}
 		}
@@ -72,52 +63,20 @@ type task struct {
 	hold time.Duration
 }
 
-const ran, skipped = "ran", "skipped"
-
-// run is all that one process does.
-func (t task) run(ctx context.Context, url string) (said string, err error) {
+// run is all that one process does. It reports whether the job ran.
+func (t task) run(ctx context.Context, url string) (ran bool, err error) {
 	l, err := locker.Open(ctx, url)
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }() // releases the lock
 	if t.lock != "" {
 		_, err = l.TryAcquire(ctx, t.lock, locker.WithMinHold(t.hold))
 	}
-	switch {
-	case errors.Is(err, locker.ErrNotAcquired):
-		return skipped, nil
-	case err != nil:
-		return "", err
+	if errors.Is(err, locker.ErrNotAcquired) {
+		return false, nil
 	}
-	return ran, nil // after the work, which is short
-}
-
-// start runs the task in another process of this program.
-func (t task) start(ctx context.Context, url string) (said string, err error) {
-	program, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	c := exec.CommandContext(ctx, program)
-	c.Env = append(os.Environ(), "LOCKER_URL="+url, "ONESHOT_HOLD="+t.hold.String(), "ONESHOT_LOCK="+t.lock)
-	c.Stderr = os.Stderr
-	out, err := c.Output()
-	return strings.TrimSpace(string(out)), err
-}
-
-// child runs the task that start has set, if this process is of its making.
-func child() bool {
-	hold, err := time.ParseDuration(os.Getenv("ONESHOT_HOLD"))
-	if err != nil {
-		return false
-	}
-	said, err := task{lock: os.Getenv("ONESHOT_LOCK"), hold: hold}.run(context.Background(), os.Getenv("LOCKER_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(said)
-	return true
+	return err == nil, err // after the work, which is short
 }
 
 type result [3]int // how often the job has run, by the way it is locked

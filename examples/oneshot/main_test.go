@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,12 +8,7 @@ import (
 	"github.com/lockerproject/locker/examples/internal/scenariotest"
 )
 
-func TestMain(m *testing.M) {
-	if !child() {
-		_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // else each child ends a second later under the race detector
-		goleak.VerifyTestMain(m)
-	}
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOneMachineRunsTheJob(t *testing.T) {
 	scenariotest.Run(t, run, func(t *testing.T, r result) {
