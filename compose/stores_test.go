@@ -62,7 +62,7 @@ func stores(t *testing.T, format string, notice time.Duration) conformance.Harne
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p, q := first.Proxy(t), second.Proxy(t)
 			d, err := open(ctx, p.URL(), q.URL())
-			return d, links{p, q}, err
+			return d, links{p, q, notice}, err
 		},
 		Server: servers{first, second, notice},
 	}
@@ -123,12 +123,15 @@ func TestFallbackOnRealStores(t *testing.T) {
 	}
 }
 
-// links is a way to two stores.
-type links [2]conformance.Link
+// links is a way to two stores. The second is back when programs have noticed that the first is.
+type links struct {
+	first, second conformance.Link
+	notice        time.Duration
+}
 
-func (l links) Cut()                { l[0].Cut(); l[1].Cut() }
-func (l links) Heal()               { l[0].Heal(); l[1].Heal() }
-func (l links) DropReplies(on bool) { l[0].DropReplies(on); l[1].DropReplies(on) }
+func (l links) Cut()                { l.first.Cut(); l.second.Cut() }
+func (l links) Heal()               { l.first.Heal(); time.Sleep(l.notice); l.second.Heal() }
+func (l links) DropReplies(on bool) { l.first.DropReplies(on); l.second.DropReplies(on) }
 
 // servers are two stores that fail together. They are back when programs have noticed it.
 type servers struct {

@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strconv"
@@ -66,7 +67,7 @@ func TestHolderIsPaused(t *testing.T) {
 	path := newPath(t)
 	l := clientAt(t, path)
 	p, token := holder(t, path, "a", "1s")
-	p.Pause()
+	pauseBetweenWrites(t, p, l)
 	k := acquire(t, l, "a")
 	if k.Token() <= token {
 		t.Errorf("token %d after %d", k.Token(), token)
@@ -102,7 +103,7 @@ func TestWaitersAreKilledAndPaused(t *testing.T) {
 		ps = append(ps, p)
 	}
 	ps[0].Kill()
-	ps[1].Pause()
+	pauseBetweenWrites(t, ps[1], l)
 	if err := k.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -190,6 +191,27 @@ func TestStoppedInTransaction(t *testing.T) {
 	if _, err := d.Acquire(ctx, other); err != nil {
 		t.Errorf("Acquire when it is gone: %v", err)
 	}
+}
+
+// pauseBetweenWrites stops a process that renews or has heartbeats while it does not write:
+// one that is stopped in the middle of a write blocks all others (TestStoppedInTransaction).
+func pauseBetweenWrites(t *testing.T, p *testbed.Process, l *locker.Client) {
+	t.Helper()
+	for range 10 {
+		p.Pause()
+		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		k, err := l.Acquire(short, "free")
+		cancel()
+		if err == nil {
+			err = k.Release(ctx)
+		}
+		if err == nil {
+			return
+		}
+		t.Logf("stopped in the middle of a write: %v", err)
+		p.Resume()
+	}
+	t.Fatal("the process was in the middle of a write each time that it was stopped")
 }
 
 // Processes that are killed while they write leave an intact database, in which tokens go
