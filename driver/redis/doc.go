@@ -81,9 +81,10 @@
 //     asynchronous. [WithReplicas] (replicas=n in the URL) reports a grant only
 //     when n replicas have it; choose n so that whichever is promoted is among
 //     them. Without it, a grant in the last moments before a failover may be given again.
-//   - A failover to a server whose clock is ahead ends leases earlier, by as much: Redis
-//     replicates the time at which a key expires. Keep the clocks of the servers together,
-//     and slew them.
+//   - A server's wall clock that is set forward, or a failover to a server whose clock is
+//     ahead, ends leases earlier by as much: a key expires at a time of that clock, which
+//     Redis replicates. The holder learns of it at its next renewal. Keep the clocks of the
+//     servers together, and slew them.
 //   - A restart of a server that does not keep its data (appendonly no), and
 //     with appendfsync everysec a power cut within a second of the grant.
 //   - Eviction: use a maxmemory-policy that spares locks (noeviction), or a

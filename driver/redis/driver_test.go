@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -239,6 +240,35 @@ func TestShortLeaseAfterWait(t *testing.T) {
 		left, err := dial(t, srv.Addr()).PTTL(t.Context(), d.(*redis.Driver).Key(r.Name)).Result()
 		if err != nil || left > r.TTL {
 			t.Errorf("the key lives for %v, %v; want %v", left, err, r.TTL)
+		}
+	}
+}
+
+// TestLongestLease: a TTL that means "for ever" is no short one.
+func TestLongestLease(t *testing.T) {
+	t.Parallel()
+	d, err := open(t.Context(), testbed.SharedRedis(t).URL(), redis.DefaultPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const forever, century = time.Duration(math.MaxInt64), 100 * 365 * 24 * time.Hour
+	for _, shared := range []bool{false, true} {
+		for _, ttl := range []time.Duration{forever, time.Minute} {
+			r := driver.Request{Name: newName(), ID: newName(), Shared: shared, TTL: ttl}
+			if _, err := d.Acquire(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Renew(t.Context(), r.Hold(0), forever); err != nil {
+				t.Error(err)
+			}
+			queue, err := d.Inspect(t.Context(), r.Name)
+			if err != nil || len(queue) != 1 || queue[0].Remaining < century {
+				t.Errorf("shared %v, TTL %v: the queue is %+v, %v", shared, ttl, queue, err)
+			}
+			if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+				t.Error(err)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -16,9 +17,10 @@ const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
 	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"
 
-// millis is a lease in whole milliseconds, never shorter than requested.
+// millis is a lease in whole milliseconds, never shorter than requested, except that the
+// longest Duration is cut to whole ones.
 func millis(d time.Duration) int64 {
-	return max(1, int64((d+time.Millisecond-1)/time.Millisecond))
+	return max(1, int64((min(d, math.MaxInt64-time.Millisecond)+time.Millisecond-1)/time.Millisecond))
 }
 
 // form is what queue.lua keeps of a ticket: "since channel limit ownerlength blob".
