@@ -32,12 +32,13 @@
 //     sent. It uses its own monotonic clock, and counts the time that the machine was
 //     suspended too. When the validity ends, [Lock.Done] is closed and the contexts of
 //     [Lock.Context] end, whether or not the store has answered, and before the
-//     store grants the lock to anybody else. There are three exceptions. A lock that is
-//     taken away with [Client.Break] is free at once, and so is one whose store has
-//     lost its data: the holder learns of that when the store notifies it, or at the
-//     next renewal. And a process that was paused, or whose machine was suspended,
-//     cannot act meanwhile: [Lock.Err] knows of the loss when it goes on, Done and the
-//     contexts within a second.
+//     store grants the lock to anybody else. There are four exceptions. A lock that is
+//     taken away with [Client.Break] is free at once. So is one whose store has lost its
+//     data; and one whose lease has ended early because the store's wall clock was set
+//     forward (of Redis, PostgreSQL, MySQL, NATS: slew their clocks). The holder learns of
+//     these when the store notifies it, or at the next renewal. And a process that was
+//     paused, or whose machine was suspended, cannot act meanwhile: [Lock.Err] knows of the
+//     loss when it goes on, Done and the contexts within a second.
 //   - [Lock.Token] is a fencing token: it grows with every grant of the name. A
 //     resource that refuses a token smaller than the largest it has seen is safe
 //     from any late holder. See Kleppmann, "How to do distributed locking", 2016,

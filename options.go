@@ -66,8 +66,10 @@ func WithWait(d time.Duration) Option {
 }
 
 // WithOwner sets the owner, 1 to 512 bytes of UTF-8. Inspect shows it, and on one
-// Locker the same owner re-enters what it holds. The default owner names the
-// process and does not re-enter.
+// Locker the same owner re-enters what it holds: goroutines with one owner, such as
+// one in WithDefaults, do not exclude each other. For a text that is only shown add
+// WithoutReentry, or use WithNote. The default owner names the process and does not
+// re-enter.
 func WithOwner(id string) Option {
 	return func(r *request) { r.owner, r.owned = id, true }
 }
@@ -78,7 +80,8 @@ func WithNote(s string) Option { return func(r *request) { r.note = s } }
 // WithoutReentry makes the acquisition queue even under a context, or for an owner,
 // that already holds the name. It is for goroutines that share the context of a
 // held lock and must exclude each other. A holder that waits for its own lock in
-// this way, without a limit, waits for ever.
+// this way, without a limit, waits for ever. What was acquired in this way is
+// re-entered under its own context, but not by its owner (WithOwner).
 func WithoutReentry() Option { return func(r *request) { r.noReentry = true } }
 
 // WithMinHold sets the minimum hold: nobody else is granted the lock before d after

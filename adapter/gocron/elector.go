@@ -34,9 +34,9 @@ type try struct {
 var _ gocron.Elector = (*Elector)(nil)
 
 // NewElector returns an Elector for the lock name on l, which is acquired with opts and
-// without the defaults of l. A
-// leader that dies is replaced when its lease has ended (locker.WithTTL). A nil l is
-// locker.ErrInvalidOption; so are invalid opts, from each IsLeader.
+// without the defaults of l. A leader that dies is replaced when its lease has ended
+// (locker.WithTTL). A nil l is locker.ErrInvalidOption; so are invalid opts, from each
+// IsLeader.
 func NewElector(l locker.Locker, name string, opts ...locker.Option) (*Elector, error) {
 	if l == nil {
 		return nil, errNil
