@@ -34,7 +34,7 @@ locks are.`,
   locker schema postgres --schema locks > migrations/0042_locks.sql
   locker schema mysql | mysql app
   locker schema mysql --fence locker_fences | mysql app`,
-		Args:      cobra.MatchAll(arguments(1, 1), cobra.OnlyValidArgs),
+		Args:      arguments(1, 1),
 		ValidArgs: []string{"postgres", "mysql"},
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := schemaOf(args[0], f)
@@ -62,6 +62,8 @@ locks are.`,
 func schemaOf(store string, f schemaFlags) (string, error) {
 	dialect := map[string]sqlfence.Dialect{"postgres": sqlfence.Postgres, "mysql": sqlfence.MySQL}[store]
 	switch {
+	case dialect == 0:
+		return "", fmt.Errorf("no schema for %q: want postgres or mysql", store)
 	case f.fence != "" && f.prefix+f.schema != "":
 		return "", errors.New("--fence excludes --prefix and --schema, which are for the tables of the locks: want --fence [SCHEMA.]TABLE")
 	case f.fence != "":
@@ -79,15 +81,13 @@ func schemaOf(store string, f schemaFlags) (string, error) {
 		}
 		schema, err := mysql.Schema(opts...)
 		return "DELIMITER //\n" + strings.ReplaceAll(schema, ";\n", " //\n") + "DELIMITER ;\n", err // for the client
-	case store == "postgres":
-		var opts []postgres.Option
-		if f.prefix != "" {
-			opts = append(opts, postgres.WithPrefix(f.prefix))
-		}
-		if f.schema != "" {
-			opts = append(opts, postgres.WithSchema(f.schema))
-		}
-		return postgres.Schema(opts...)
 	}
-	return "", fmt.Errorf("no schema for %q", store)
+	var opts []postgres.Option
+	if f.prefix != "" {
+		opts = append(opts, postgres.WithPrefix(f.prefix))
+	}
+	if f.schema != "" {
+		opts = append(opts, postgres.WithSchema(f.schema))
+	}
+	return postgres.Schema(opts...)
 }

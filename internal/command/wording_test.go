@@ -30,7 +30,7 @@ func TestWrongArguments(t *testing.T) {
 		{"watch a b", "got 2 arguments: want locker watch [PREFIX]\n", "locker watch --help"},
 		{"version a", "got 1 argument: want locker version\n", "locker version --help"},
 		{"schema", "got 0 arguments: want locker schema postgres|mysql\n", "locker schema --help"},
-		{"schema oracle", `invalid argument "oracle"`, "locker schema --help"},
+		{"schema oracle", `no schema for "oracle": want postgres or mysql`, "locker schema --help"},
 		{"lst", `unknown command "lst"`, "locker list"},
 		{"xyz", `unknown command "xyz"`, "locker --help"},
 		{"run a -c true", "unknown shorthand flag: 'c'", "locker run NAME -- sh -c 'TEXT'"},
