@@ -160,7 +160,9 @@ func (k *Lock) onEnd(f func(err error)) (cancel func()) {
 
 // Context returns a child of parent for the work that the lock protects. It
 // ends when the lock is lost (context.Cause: ErrLost), when this handle is
-// released (ErrReleased), or with parent. FromContext finds the lock in it.
+// released (ErrReleased), or with parent. FromContext finds the lock in it. It uses
+// memory until then, so call Context once for a lock that is held for long, and not in a
+// loop, unless parent ends.
 //
 // Acquire of the same name on the same Locker under this context re-enters. Every
 // goroutine that gets the context inherits that: two workers started under a held
