@@ -122,7 +122,9 @@ type Locker interface {
 	Inspect(ctx context.Context, name string) (Queue, error)
 
 	// Close releases what this Locker still holds, ends waiting Acquires with
-	// ErrClosed, stops its goroutines, and closes what it opened. A second Close
-	// waits for the first, and returns nil.
+	// ErrClosed, stops its goroutines, and closes what it opened. It does not wait for
+	// work under a lock: the contexts of the locks end, but Do returns what its function
+	// returns. So let the work end before. A second Close waits for the first, and
+	// returns nil.
 	Close() error
 }

@@ -76,7 +76,9 @@
 //
 // # What loses a lock
 //
-//   - No renewal for TTL: the process is dead, paused or cut off.
+//   - No renewal for TTL: the process is dead, paused or cut off, or its own requests, such
+//     as BLPOP, occupy all connections of a client that it shares with the driver: renewals
+//     take one of the same pool.
 //   - A failover to a replica that does not have it yet: replication is
 //     asynchronous. [WithReplicas] (replicas=n in the URL) reports a grant only
 //     when n replicas have it; choose n so that whichever is promoted is among
