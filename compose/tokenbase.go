@@ -18,8 +18,8 @@ const maxTokenBase = 1 << 62
 //
 // The right n depends on both stores. Redis and PostgreSQL number by the server's
 // clock, in microseconds, so that between them tokens go on growing without n as far as
-// the clocks agree; n makes it certain. etcd and Consul count, and ZooKeeper's
-// numbers use 64 bits: read a token of each. A resource that keeps tokens in a
+// the clocks agree; n makes it certain. MySQL's numbers are a thousand times as great.
+// etcd and Consul count, and ZooKeeper's numbers use 64 bits: read a token of each. A resource that keeps tokens in a
 // signed column of 64 bits needs n and the store's tokens to stay below 1<<63 together.
 //
 // Closing the driver that it returns closes d. It panics when d is nil or n is above
