@@ -172,22 +172,28 @@ func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struc
 // atOnce is how many documents are read with one request. DynamoDB takes no more, NATS 1,024.
 const atOnce = 100
 
-// getAll reads documents, with all requests at once: how long it takes does not grow with their number, since others wait
-// for the next heartbeat, or leases for a renewal.
+// inFlight is how many requests read documents at the same time.
+const inFlight = 8
+
+// getAll reads documents, with several requests at the same time: the next heartbeat waits for it, and so do renewals.
 func (e *Engine) getAll(ctx context.Context, keys []string) ([]Document, error) {
 	chunks := slices.Collect(slices.Chunk(keys, atOnce))
 	docs, errs := make([][]Document, len(chunks)), make([]error, len(chunks))
 	var group sync.WaitGroup
+	slots := make(chan struct{}, inFlight)
 	for i, chunk := range chunks {
 		get := func() {
 			docs[i], errs[i] = e.store.Get(ctx, chunk...)
 			e.answered(errs[i])
 		}
-		if i < len(chunks)-1 {
-			group.Go(get)
-		} else {
+		if slots <- struct{}{}; i == len(chunks)-1 {
 			get()
+			continue
 		}
+		group.Go(func() {
+			get()
+			<-slots
+		})
 	}
 	group.Wait()
 	return slices.Concat(docs...), cmp.Or(errs...)
