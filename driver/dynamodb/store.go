@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	mostKeys = 100        // in a BatchGetItem
 	mostItem = 400 * 1024 // bytes of names and values
 	unit     = 1024       // bytes of an item that a writing unit pays for
 
@@ -151,16 +150,14 @@ func (s *store) read(ctx context.Context, send func(context.Context) error) erro
 	return err
 }
 
-// Get implements casqueue.Store. It sends a request for each hundred keys, and for those that DynamoDB leaves out.
+// Get implements casqueue.Store. It sends another request for the keys that DynamoDB leaves out.
 func (s *store) Get(ctx context.Context, keys ...string) ([]casqueue.Document, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
 	found := make(map[string]casqueue.Document, len(keys))
-	for chunk := range slices.Chunk(keys, mostKeys) {
-		if err := s.get(ctx, chunk, found); err != nil {
-			return nil, err
-		}
+	if err := s.get(ctx, keys, found); err != nil {
+		return nil, err
 	}
 	docs := make([]casqueue.Document, len(keys))
 	for i, key := range keys {

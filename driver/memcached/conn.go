@@ -23,6 +23,9 @@ var errTimeout = fmt.Errorf("memcached has not answered in time: %w", os.ErrDead
 // errEvicts refuses a server that may evict locks.
 var errEvicts = errors.New("the server may evict locks when its memory is full: start memcached with -M, or accept that with evictions=accept")
 
+// errNoCAS refuses a server that changes no item on condition.
+var errNoCAS = errors.New("the server has no compare-and-swap: start memcached without -C")
+
 // client is one server, and the one connection to it.
 type client struct {
 	addr string
@@ -213,7 +216,10 @@ func (n *conn) greet(o *options) error {
 	case err != nil:
 		return driver.Unavailable(err)
 	}
-	if n.settings.evicts && !o.evictions {
+	switch {
+	case n.settings.noCAS:
+		return errNoCAS
+	case n.settings.evicts && !o.evictions:
 		return errEvicts
 	}
 	return nil

@@ -6,8 +6,8 @@
 // the same to one lock. During that time two may hold the name, and only the fencing token tells them apart: tokens
 // grow even when the server is started again, because they begin with the wall clock. So use locks in Memcached where
 // two holders for some seconds do no harm, or where the resource compares tokens (package fence); else use another
-// store. By default a server evicts items when its memory is full: start it with -M. The driver refuses a server that
-// may evict, unless you accept that.
+// store. By default a server evicts items when its memory is full: start it with -M, and without -C. The driver refuses
+// a server that may evict, unless you accept that, and one without compare-and-swap (-C).
 //
 //	d, err := memcached.New([]string{"cache1:11211", "cache2:11211"})
 //	l := locker.New(d)

@@ -109,6 +109,15 @@ func TestEvictions(t *testing.T) {
 	}
 }
 
+// A server without compare-and-swap, which would do no release, is refused, and that is no outage.
+func TestNoCAS(t *testing.T) {
+	t.Parallel()
+	l := process(t, testbed.Memcached(t, testbed.Args("-C")).URL())
+	if _, err := l.TryAcquire(t.Context(), "a"); err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "-C") {
+		t.Errorf("a server without compare-and-swap: %v", err)
+	}
+}
+
 // A queue that fills its item refuses tickets, with the reason, and works on.
 func TestItemTooLarge(t *testing.T) {
 	t.Parallel()

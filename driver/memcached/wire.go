@@ -143,6 +143,7 @@ func (a *reply) failed() error {
 type settings struct {
 	version string
 	evicts  bool
+	noCAS   bool
 	maxItem int
 }
 
@@ -175,6 +176,7 @@ func readSettings(r *bufio.Reader) (s settings, err error) {
 		return s, err
 	}
 	s.evicts = stats["evictions"] != "off" && stats["evictions"] != ""
+	s.noCAS = stats["cas_enabled"] == "no"
 	if size, ok := stats["item_size_max"]; ok {
 		s.maxItem, err = strconv.Atoi(size)
 	}

@@ -48,8 +48,13 @@
 // (https://github.com/nats-io/nats-server/issues/8505). So the buckets that the driver makes may keep 64 revisions, and
 // have one. A bucket that somebody has made with one revision is accepted; this is changed, while all its programs are
 // stopped: nats stream edit KV_BUCKET --max-msgs-per-subject=64.
-// After all members were killed twice within half a minute, two released tickets came back in a soak of 20 minutes all the
-// same. The server removes such an entry a minute after the lease would have ended.
+// It still happens, to few entries. A server does not write down that the last entry of one of its files, of 4 MB, was
+// removed, if it keeps that file because of what the file says of older ones; and a server that is killed amid a release
+// may have written one half of it. So a few released tickets may be back when servers were killed (SIGKILL, no memory),
+// whatever sync_interval is: 30 s after their release, if nobody has used the name since. Such a ticket blocks its name
+// until a minute after its lease would have ended, or for a TTL if its process uses no other lock or asks for the name
+// itself; it makes no two holders. Servers that are ended with SIGTERM bring back none. What blocks a name can be broken
+// (locker break).
 //
 // # Bounds
 //

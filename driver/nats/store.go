@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -16,7 +15,6 @@ import (
 )
 
 const (
-	atOnce      = 500         // entries in one request, of which NATS takes 1,024
 	keepBarrier = time.Minute // longer than any reading takes
 	manyChanges = 64          // that may be reported while one is handled
 
@@ -41,18 +39,14 @@ func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, 
 		if err != nil {
 			return nil, err
 		}
-		docs := make([]casqueue.Document, 0, len(keys))
-		for chunk := range slices.Chunk(keys, atOnce) {
-			found, err := s.get(ctx, chunk, least)
-			if err != nil {
-				return nil, err
-			}
-			for _, key := range chunk {
-				d := casqueue.Document{}
-				if e, ok := found[c.names.subject(key)]; ok {
-					d = casqueue.Document{Value: e.value, Version: casqueue.Version{Era: s.era, Number: e.number}}
-				}
-				docs = append(docs, d)
+		found, err := s.get(ctx, keys, least)
+		if err != nil {
+			return nil, err
+		}
+		docs := make([]casqueue.Document, len(keys))
+		for i, key := range keys {
+			if e, ok := found[c.names.subject(key)]; ok {
+				docs[i] = casqueue.Document{Value: e.value, Version: casqueue.Version{Era: s.era, Number: e.number}}
 			}
 		}
 		return docs, nil

@@ -301,3 +301,42 @@ func TestMaxTTL(t *testing.T) {
 		}
 	})
 }
+
+// A process that waits for many names is not taken for dead on a store that is as slow as a healthy one may be, and
+// can renew as many locks.
+func TestManyNamesOnASlowStore(t *testing.T) {
+	bubble(t, func(b *bed) {
+		const latency = 250 * time.Millisecond // DynamoDB's
+		healthy := func(o *Options) { o.Latency = latency }
+		holder, held := b.open(healthy)
+		e, p := b.open(healthy)
+		var renewals []driver.Renewal
+		for i := range 20 * atOnce {
+			r := request(fmt.Sprint(i), fmt.Sprint("holder", i))
+			r.TTL = time.Hour
+			renewals = append(renewals, driver.Renewal{Hold: r.Hold(b.take(holder, r).Token), TTL: r.TTL})
+			b.waits(e, request(r.Name, fmt.Sprint("waiter", i)))
+		}
+		slow := func(string, string) fault {
+			time.Sleep(latency)
+			return fine
+		}
+		p.with(slow)
+		other, _ := b.open(healthy)
+		b.waits(other, request("0", "behind"))
+		time.Sleep(20 * time.Second)
+		if ids := b.stored("0"); !slices.Equal(ids, []string{"holder0", "waiter0", "behind"}) {
+			b.Errorf("queue %q: a process that lives was taken for dead", ids)
+		}
+		held.with(slow)
+		begun := time.Now()
+		for _, err := range holder.RenewAll(b.Context(), renewals) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		if took := time.Since(begun); took > 5*latency { // with 20 requests to read what is renewed
+			b.Errorf("renewals took %v", took)
+		}
+	})
+}

@@ -1,10 +1,12 @@
 package casqueue
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -167,8 +169,35 @@ func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struc
 	return interval
 }
 
-// atOnce is how many documents are read with one request.
+// atOnce is how many documents are read with one request. DynamoDB takes no more, NATS 1,024.
 const atOnce = 100
+
+// inFlight is how many requests read documents at the same time.
+const inFlight = 8
+
+// getAll reads documents, with several requests at the same time: the next heartbeat waits for it, and so do renewals.
+func (e *Engine) getAll(ctx context.Context, keys []string) ([]Document, error) {
+	chunks := slices.Collect(slices.Chunk(keys, atOnce))
+	docs, errs := make([][]Document, len(chunks)), make([]error, len(chunks))
+	var group sync.WaitGroup
+	slots := make(chan struct{}, inFlight)
+	for i, chunk := range chunks {
+		get := func() {
+			docs[i], errs[i] = e.store.Get(ctx, chunk...)
+			e.answered(errs[i])
+		}
+		if slots <- struct{}{}; i == len(chunks)-1 {
+			get()
+			continue
+		}
+		group.Go(func() {
+			get()
+			<-slots
+		})
+	}
+	group.Wait()
+	return slices.Concat(docs...), cmp.Or(errs...)
+}
 
 // sample reads heartbeats and, with them, documents. Then each document is as it was when sample was called, or newer.
 func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, files map[*file]struct{}) error {
@@ -181,14 +210,9 @@ func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, file
 		keys = append(keys, f.key)
 	}
 	asked := time.Now()
-	docs := make([]Document, 0, len(keys))
-	for chunk := range slices.Chunk(keys, atOnce) {
-		read, err := e.store.Get(ctx, chunk...)
-		e.answered(err)
-		if err != nil {
-			return err
-		}
-		docs = append(docs, read...)
+	docs, err := e.getAll(ctx, keys)
+	if err != nil {
+		return err
 	}
 	again := make(map[*file]struct{})
 	e.mu.Lock()

@@ -10,8 +10,8 @@ import (
 // request, never repeats it silently, and returns when ctx ends at the latest. Every error but ErrChanged and
 // ErrTooLarge means that the outcome is unknown: the request may have been done, or may be done later.
 type Store interface {
-	// Get reads documents, in the order of the keys, each as it is at some time after the call began: never an old
-	// copy, such as that of a replica. A document that does not exist has the zero Version.
+	// Get reads documents, a hundred at most, in the order of the keys, each as it is at some time after the call
+	// began: never an old copy, such as that of a replica. A document that does not exist has the zero Version.
 	Get(ctx context.Context, keys ...string) ([]Document, error)
 	// Put replaces a document if it still has the version read. If read is the zero Version, Put creates the
 	// document if there is none. Otherwise Put returns ErrChanged and does nothing, now or later. The store may
