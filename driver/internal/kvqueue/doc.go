@@ -32,7 +32,7 @@
 // A ticket's own entry goes only if somebody removes it (Break, or by hand), and then the
 // ticket must not be granted on an old view. So the queue is read when the one entry that
 // was watched has gone; a watch of a whole queue shows the end of both, in order. When this
-// driver releases the ticket ahead, the answer shows whether the entry of the next one is
+// driver releases the only ticket ahead, the answer shows whether the entry of the next one is
 // there (Store.Delete). And an entry is never taken for a new ticket's: a put creates its
 // entry, or fails (ErrOccupied).
 //
