@@ -81,18 +81,16 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 		ts[i] = r.ticket
 	}
 	begun := time.Now()
-	err := e.keepAlive(ctx, s)
-	if errors.Is(err, ErrSessionOver) {
-		err = errSessionLost
-	}
 	var missing []*ticket
-	if err == nil {
+	err := e.keepAlive(ctx, s)
+	switch {
+	case err == nil:
 		missing, err = e.missing(ctx, s, e.lookedFor(s, ts))
+	case errors.Is(err, ErrSessionOver):
+		err = nil // a ticket that was moved is not lost with the session
 	}
 	if err != nil {
-		if !errors.Is(err, driver.ErrLost) {
-			err = e.failed(ctx, err)
-		}
+		err = e.failed(ctx, err)
 		for _, r := range rs {
 			*r.err = err
 		}
@@ -146,26 +144,32 @@ func (e *Engine) extend(r renewal, begun time.Time) {
 // again for the same move.
 func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error {
 	e.mu.Lock()
-	lasts := r.turn == nil && r.moving == nil && r.ttl <= r.session.ttl && !r.session.sent.Before(begun)
+	over := r.session.over
+	lasts := r.turn == nil && r.moving == nil && r.seen > 0 && r.ttl <= r.session.ttl && !r.session.sent.Before(begun)
 	e.mu.Unlock()
-	if lasts {
-		return nil // the usual case
+	switch {
+	case over: // and the ticket with it
+		return errSessionLost
+	case lasts: // the usual case
+		return nil
 	}
-	ctx, end, err := e.takeTurn(ctx, r.ticket)
+	turn, end, err := e.takeTurn(ctx, r.ticket)
 	if err != nil {
 		return e.failed(ctx, err)
 	}
 	defer end()
-	if err := e.finishMove(ctx, r.ticket); err != nil {
+	if err := e.finishMove(turn, r.ticket); err != nil {
 		if errors.Is(err, driver.ErrLost) {
 			return err
 		}
+		ctx, cancel := context.WithTimeout(ctx, tryBound) // the move may have taken all of the turn
+		defer cancel()
 		return e.withoutMove(ctx, r, begun, err)
 	}
-	if err := e.toLonger(ctx, r, begun); err != nil {
+	if err := e.toLonger(turn, r, begun); err != nil {
 		return err
 	}
-	return e.stillThere(ctx, r.ticket)
+	return e.stillThere(turn, r.ticket)
 }
 
 // takeTurn waits until no other call moves the ticket. It returns the context of a turn, which
@@ -212,7 +216,7 @@ func (e *Engine) finishMove(ctx context.Context, t *ticket) error {
 	case err != nil:
 		return e.failed(ctx, err)
 	}
-	return e.move(ctx, t, to)
+	return e.move(ctx, t, to, true)
 }
 
 // toLonger keeps the session of a ticket alive unless that was done since begun, and moves the
@@ -247,7 +251,7 @@ func (e *Engine) toLonger(ctx context.Context, r renewal, begun time.Time) error
 	if err != nil {
 		return e.failed(ctx, err)
 	}
-	return e.move(ctx, r.ticket, to)
+	return e.move(ctx, r.ticket, to, false)
 }
 
 // withoutMove returns the answer to a renewal that has repeated a move in vain, perhaps since
@@ -302,19 +306,22 @@ func (e *Engine) stillThere(ctx context.Context, t *ticket) error {
 	return e.notThere(t)
 }
 
-// move moves a ticket to a session that counts it. With the ticket's turn.
-func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
+// move moves a ticket to a session that counts it, or asks for that again. With the ticket's turn.
+func (e *Engine) move(ctx context.Context, t *ticket, to *session, again bool) error {
 	e.mu.Lock()
-	asked, first := t.Ticket, t.moving == nil
-	if t.state != held {
-		if first {
+	asked, begun := t.Ticket, e.tick()
+	switch {
+	case again && t.moving != to: // one of the two sessions has ended: the ticket is looked for
+		e.mu.Unlock()
+		return nil
+	case t.state != held:
+		if !again {
 			e.detach(to)
 		}
 		e.mu.Unlock()
 		return driver.ErrLost
 	}
 	t.moving = to
-	begun := e.tick()
 	e.mu.Unlock()
 	err := e.store.Move(ctx, &asked, to.id)
 	e.mu.Lock()
@@ -323,17 +330,17 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
 	switch {
 	case t.state == gone:
 		return errDeleted
-	case err == nil:
-		if !ended {
-			e.moved(t, begun)
-		}
+	case err == nil && !ended:
+		e.moved(t, begun)
 		return nil
-	case errors.Is(err, driver.ErrLost):
+	case err == nil && t.session == to:
+		return nil
+	case err == nil, errors.Is(err, driver.ErrLost): // it has ended with the new session, or is not there
 		e.forget(t)
 		return errDeleted
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
-	case isRefused(err) && first && !ended:
+	case isRefused(err) && !again && !ended:
 		t.moving = nil
 		e.detach(to)
 	}
@@ -389,7 +396,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	if err != nil {
 		return e.failed(ctx, err)
 	}
-	return e.move(ctx, t, to)
+	return e.move(ctx, t, to, false)
 }
 
 // renewOther answers the renewal of a ticket that is being released, or that this driver

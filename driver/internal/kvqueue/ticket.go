@@ -53,8 +53,8 @@ func (t *ticket) hold() driver.Hold {
 func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t.stays }
 
 // unsure reports whether the watch for losses of the ticket's session has reported something
-// since the ticket's entry was seen. With mu held.
-func (t *ticket) unsure() bool { return t.seen < t.session.reported }
+// since the ticket's entry was seen, or whether it may have been moved since. With mu held.
+func (t *ticket) unsure() bool { return t.seen < max(t.session.reported, 1) }
 
 // queue is the queue of a name in which this driver has tickets, or which it watches.
 type queue struct {
