@@ -259,22 +259,20 @@ func (e *Engine) toLonger(ctx context.Context, r renewal, begun time.Time) error
 // its own, and that may be enough. With the ticket's turn.
 func (e *Engine) withoutMove(ctx context.Context, r renewal, begun time.Time, err error) error {
 	e.mu.Lock()
-	s, to, asked := r.session, r.moving, []Ticket{r.Ticket}
+	s, to := r.session, r.moving
 	enough := to != nil && r.ttl <= min(s.ttl, to.ttl) && !s.sent.Before(begun) && !to.sent.Before(begun)
 	e.mu.Unlock()
 	if !enough {
 		return err
 	}
-	for _, s := range []*session{s, to} { // in the order of the move, which may be done meanwhile
-		missing, err := e.store.Missing(ctx, s.id, asked)
-		switch {
-		case err != nil:
-			return e.failed(ctx, err)
-		case len(missing) == 0:
-			return nil
-		}
+	missing, err := e.missingInMove(ctx, r.ticket)
+	switch {
+	case err != nil:
+		return e.failed(ctx, err)
+	case missing:
+		return e.notThere(r.ticket)
 	}
-	return e.notThere(r.ticket)
+	return nil
 }
 
 // notThere forgets a ticket that a renewal has looked for in vain, and returns the answer.

@@ -1,6 +1,7 @@
 package kvqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -48,7 +49,7 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 // check finds out which tickets of a session have gone, and has their queues read: waiters
 // behind a holder may have gone with it. It repeats that until the store has answered for
 // all, since it may be that nobody renews them. A ticket that is being put is confirmed before
-// its grant. One that is being moved is looked for by the renewal that moves it.
+// its grant.
 func (e *Engine) check(ctx context.Context, s *session) {
 	e.mu.Lock()
 	s.reported = e.tick()
@@ -70,22 +71,60 @@ func (e *Engine) lookForUnsure(ctx context.Context, s *session) {
 func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
-	var ts []*ticket
+	var ts, moving []*ticket
 	e.mu.Lock()
 	for _, t := range e.tickets {
-		if t.session == s && t.moving == nil && (t.state == held || t.state == waiting) && t.unsure() {
+		switch {
+		case t.state != held && t.state != waiting || t.session != s && t.moving != s:
+		case t.moving != nil:
+			moving = append(moving, t)
+		case t.unsure():
 			ts = append(ts, t)
 		}
 	}
 	e.mu.Unlock()
 	missing, err := e.missing(ctx, s, ts)
+	for _, t := range moving {
+		isGone, failed := e.missingInMove(ctx, t)
+		if isGone {
+			missing = append(missing, t)
+		}
+		err = cmp.Or(err, failed)
+	}
 	e.mu.Lock()
 	defer e.unlock()
 	for _, t := range missing {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
 		t.queue.reread()
 	}
+	for _, t := range ts {
+		if t.state != gone && t.session == s && t.unsure() { // a move has begun meanwhile
+			err = cmp.Or(err, errNoAnswer)
+		}
+	}
 	return err
+}
+
+// missingInMove reports whether a ticket that is being moved is on neither session. It is an error
+// if the move has ended meanwhile.
+func (e *Engine) missingInMove(ctx context.Context, t *ticket) (bool, error) {
+	e.mu.Lock()
+	s, to, asked := t.session, t.moving, []Ticket{t.Ticket}
+	e.mu.Unlock()
+	for _, on := range []*session{s, to} { // in the order of the move, which may be done meanwhile
+		if on == nil {
+			return false, errNoAnswer
+		}
+		if missing, err := e.store.Missing(ctx, on.id, asked); err != nil || len(missing) == 0 {
+			return false, err
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.session != s || t.moving != to {
+		return false, errNoAnswer
+	}
+	return true, nil
 }
 
 // missing returns which tickets of a session have gone. With an error that may not be all.
