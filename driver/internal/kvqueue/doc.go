@@ -87,8 +87,8 @@
 // (Store.Losses), by a key that ends with the session, and that is changed by who breaks a
 // ticket of it. All that the watch reports is that something may be lost: the engine asks which tickets are
 // missing, and has the queues of these read; it asks until the store answers. A ticket that
-// was not seen since the report, because its put or its move was under way, is looked for
-// before its grant, or by the renewal that has moved it. The tickets of a session that is
+// was not seen since the report, because its put was under way, is looked for before its
+// grant. The tickets of a session that is
 // over are lost together; one that may have been moved to it, or from it, is looked for.
 //
 // No watch reports an entry that is removed by hand: a renewal finds out, or the next

@@ -249,10 +249,10 @@ func (s *fake) Read(ctx context.Context, name string) (q Snapshot, err error) {
 	return q, err
 }
 
-func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missing []int, err error) {
-	err = s.request(ctx, "missing", session, func() error {
+func (s *fake) Missing(ctx context.Context, ts []Ticket) (missing []int, err error) {
+	err = s.request(ctx, "missing", "", func() error {
 		for i, t := range ts {
-			if !slices.ContainsFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == t.Entry && o.Session == session }) {
+			if !slices.ContainsFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == t.Entry }) {
 				missing = append(missing, i)
 			}
 		}

@@ -85,7 +85,7 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 	err := e.keepAlive(ctx, s)
 	switch {
 	case err == nil:
-		missing, err = e.missing(ctx, s, e.lookedFor(s, ts))
+		missing, err = e.missing(ctx, e.lookedFor(s, ts))
 	case errors.Is(err, ErrSessionOver):
 		err = nil // a ticket that was moved is not lost with the session
 	}
@@ -116,12 +116,10 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 
 // lookedFor returns which tickets of a session a renewal looks for: if the session is watched
 // for losses, those of which the watch may have reported the loss and, of the others,
-// Options.LookFor that were not looked for the longest. A move that is not answered is
-// repeated, and tells whether its ticket is there.
+// Options.LookFor that were not looked for the longest.
 func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ts = slices.DeleteFunc(ts, func(t *ticket) bool { return t.moving != nil })
 	if s.reported == 0 {
 		return ts
 	}
@@ -265,43 +263,36 @@ func (e *Engine) withoutMove(ctx context.Context, r renewal, begun time.Time, er
 	if !enough {
 		return err
 	}
-	missing, err := e.missingInMove(ctx, r.ticket)
-	switch {
-	case err != nil:
-		return e.failed(ctx, err)
-	case missing:
-		return e.notThere(r.ticket)
-	}
-	return nil
-}
-
-// notThere forgets a ticket that a renewal has looked for in vain, and returns the answer.
-func (e *Engine) notThere(t *ticket) error {
-	e.mu.Lock()
-	defer e.unlock()
-	if t.state == held { // the answer says so to the caller
-		e.forget(t)
-	}
-	return errDeleted
+	return e.lookFor(ctx, r.ticket)
 }
 
 // stillThere looks for a ticket that was moved, if it may have been broken before the move was
 // answered: it may be that nobody renews it again.
 func (e *Engine) stillThere(ctx context.Context, t *ticket) error {
 	e.mu.Lock()
-	s, unsure := t.session, t.unsure()
+	unsure := t.unsure()
 	e.mu.Unlock()
 	if !unsure {
 		return nil
 	}
-	missing, err := e.missing(ctx, s, []*ticket{t})
+	return e.lookFor(ctx, t)
+}
+
+// lookFor returns the answer to a renewal of a ticket that is to be looked for.
+func (e *Engine) lookFor(ctx context.Context, t *ticket) error {
+	missing, err := e.missing(ctx, []*ticket{t})
 	switch {
 	case err != nil:
 		return e.failed(ctx, err)
 	case len(missing) == 0:
 		return nil
 	}
-	return e.notThere(t)
+	e.mu.Lock()
+	defer e.unlock()
+	if t.state == held { // the answer says so to the caller
+		e.forget(t)
+	}
+	return errDeleted
 }
 
 // move moves a ticket to a session that counts it, or asks for that again. With the ticket's turn.

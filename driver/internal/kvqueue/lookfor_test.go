@@ -20,11 +20,11 @@ type asking struct {
 	asked []int
 }
 
-func (s *asking) Missing(ctx context.Context, session string, ts []Ticket) ([]int, error) {
+func (s *asking) Missing(ctx context.Context, ts []Ticket) ([]int, error) {
 	s.mu.Lock()
 	s.asked = append(s.asked, len(ts))
 	s.mu.Unlock()
-	return s.fake.Missing(ctx, session, ts)
+	return s.fake.Missing(ctx, ts)
 }
 
 // take returns what was noted since the last call.

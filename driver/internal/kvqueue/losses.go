@@ -1,7 +1,6 @@
 package kvqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -71,69 +70,31 @@ func (e *Engine) lookForUnsure(ctx context.Context, s *session) {
 func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithTimeout(ctx, requestBound)
 	defer cancel()
-	var ts, moving []*ticket
+	var ts []*ticket
 	e.mu.Lock()
 	for _, t := range e.tickets {
-		switch {
-		case t.state != held && t.state != waiting || t.session != s && t.moving != s:
-		case t.moving != nil:
-			moving = append(moving, t)
-		case t.unsure():
+		if (t.session == s || t.moving == s) && (t.state == held || t.state == waiting) && t.unsure() {
 			ts = append(ts, t)
 		}
 	}
 	e.mu.Unlock()
-	missing, err := e.missing(ctx, s, ts)
-	for _, t := range moving {
-		isGone, failed := e.missingInMove(ctx, t)
-		if isGone {
-			missing = append(missing, t)
-		}
-		err = cmp.Or(err, failed)
-	}
+	missing, err := e.missing(ctx, ts)
 	e.mu.Lock()
 	defer e.unlock()
 	for _, t := range missing {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
 		t.queue.reread()
 	}
-	for _, t := range ts {
-		if t.state != gone && t.session == s && t.unsure() { // a move has begun meanwhile
-			err = cmp.Or(err, errNoAnswer)
-		}
-	}
 	return err
 }
 
-// missingInMove reports whether a ticket that is being moved is on neither session. It is an error
-// if the move has ended meanwhile.
-func (e *Engine) missingInMove(ctx context.Context, t *ticket) (bool, error) {
-	e.mu.Lock()
-	s, to, asked := t.session, t.moving, []Ticket{t.Ticket}
-	e.mu.Unlock()
-	for _, on := range []*session{s, to} { // in the order of the move, which may be done meanwhile
-		if on == nil {
-			return false, errNoAnswer
-		}
-		if missing, err := e.store.Missing(ctx, on.id, asked); err != nil || len(missing) == 0 {
-			return false, err
-		}
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if t.session != s || t.moving != to {
-		return false, errNoAnswer
-	}
-	return true, nil
-}
-
-// missing returns which tickets of a session have gone. With an error that may not be all.
-func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
+// missing returns which tickets have gone. With an error that may not be all.
+func (e *Engine) missing(ctx context.Context, ts []*ticket) (missing []*ticket, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var mu sync.Mutex // guards the results
 	each(slices.Collect(slices.Chunk(ts, e.opts.MissingMost)), func(some []*ticket) {
-		gone, failed := e.missingOf(ctx, s, some)
+		gone, failed := e.missingOf(ctx, some)
 		mu.Lock()
 		defer mu.Unlock()
 		missing = append(missing, gone...)
@@ -146,7 +107,7 @@ func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) (missing
 }
 
 // missingOf sends one request for missing.
-func (e *Engine) missingOf(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
+func (e *Engine) missingOf(ctx context.Context, ts []*ticket) (missing []*ticket, err error) {
 	asked := make([]Ticket, len(ts))
 	e.mu.Lock()
 	begun := e.tick()
@@ -154,18 +115,16 @@ func (e *Engine) missingOf(ctx context.Context, s *session, ts []*ticket) (missi
 		asked[i] = t.Ticket
 	}
 	e.mu.Unlock()
-	at, err := e.store.Missing(ctx, s.id, asked)
+	at, err := e.store.Missing(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, t := range ts {
-		switch {
-		case t.session != s || t.moving != nil: // it may be in another session
-		case slices.Contains(at, i):
+		if slices.Contains(at, i) {
 			missing = append(missing, t)
-		default:
+		} else {
 			t.seen = begun
 		}
 	}
