@@ -241,9 +241,9 @@ func TestMissingIsAskedAgain(t *testing.T) {
 	h := get(t, d, request(t.Name()))
 	var lies int
 	w.with(func(r *http.Request) (*http.Response, error) {
-		if strings.Contains(body(r), `"check-session"`) && !r.URL.Query().Has("consistent") {
+		if strings.HasPrefix(body(r), `[{"KV":{"Verb":"get-tree"`) && !r.URL.Query().Has("consistent") {
 			lies++
-			return reply(r, http.StatusConflict, `{"Errors":[{"OpIndex":0,"What":"key is missing"}]}`)
+			return reply(r, http.StatusOK, `{"Results":[]}`)
 		}
 		return nil, nil
 	})

@@ -77,12 +77,12 @@ func pairsOf(results api.TxnResults) api.KVPairs {
 	return pairs
 }
 
-// ask runs a transaction that only reads.
-func (s *store) ask(q *api.QueryOptions, ops ...op) (*api.TxnResponse, error) {
+// ask runs a transaction that only reads trees.
+func (s *store) ask(q *api.QueryOptions, ops ...op) (api.KVPairs, error) {
 	reads := make(api.TxnOps, len(ops))
 	for i, o := range ops {
 		reads[i] = &api.TxnOp{KV: &api.KVTxnOp{
-			Verb: o.KV.Verb, Key: o.KV.Key, Session: o.KV.Session, Namespace: s.opts.namespace, Partition: s.opts.partition,
+			Verb: o.KV.Verb, Key: o.KV.Key, Namespace: s.opts.namespace, Partition: s.opts.partition,
 		}}
 	}
 	_, out, meta, err := s.client.Txn().Txn(reads, q)
@@ -93,8 +93,9 @@ func (s *store) ask(q *api.QueryOptions, ops ...op) (*api.TxnResponse, error) {
 		if isDenied(e.What) {
 			return nil, denied(e.What)
 		}
+		return nil, errors.New(e.What)
 	}
-	return out, filtered(meta)
+	return pairsOf(out.Results), filtered(meta)
 }
 
 // list reads all pairs below a prefix, at the index that it returns or later.

@@ -214,9 +214,7 @@ func (s *store) Delete(ctx context.Context, t, next *kvqueue.Ticket) (nextThere 
 		case err == nil && unlocked:
 			return false, driver.ErrLost
 		case err == nil:
-			return next != nil && slices.ContainsFunc(pairs, func(p *api.KVPair) bool {
-				return p.Key == next.Key && p.CreateIndex == next.Number && p.Session != ""
-			}), nil
+			return next != nil && isThere(next.Entry, pairs), nil
 		case !errors.As(err, new(*rollback)):
 			return false, outcome(err)
 		}
@@ -299,23 +297,36 @@ const lookFor = 8 * mostOps
 
 // Missing implements kvqueue.Store. A deposed leader may miss tickets, so if some are
 // missing it asks again, exactly.
-func (s *store) Missing(ctx context.Context, session string, ts []kvqueue.Ticket) (missing []int, err error) {
+func (s *store) Missing(ctx context.Context, ts []kvqueue.Ticket) ([]int, error) {
+	missing, err := s.missing(s.read(ctx), ts)
+	if len(missing) > 0 {
+		return s.missing(s.exact(ctx), ts)
+	}
+	return missing, err
+}
+
+func (s *store) missing(q *api.QueryOptions, ts []kvqueue.Ticket) (missing []int, err error) {
 	ops := make([]op, len(ts))
 	for i, t := range ts {
-		ops[i] = keyOp(api.KVCheckSession, t.Key)
-		ops[i].KV.Session = session
+		ops[i] = keyOp(api.KVGetTree, t.Key) // unlike a get, it may find nothing
 	}
-	out, err := s.ask(s.read(ctx), ops...)
-	if err == nil && len(out.Errors) > 0 {
-		out, err = s.ask(s.exact(ctx), ops...)
-	}
+	pairs, err := s.ask(q, ops...)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range out.Errors {
-		missing = append(missing, e.OpIndex)
+	for i, t := range ts {
+		if !isThere(t.Entry, pairs) {
+			missing = append(missing, i)
+		}
 	}
 	return missing, nil
+}
+
+// isThere reports whether an entry is among the pairs. One that was unlocked by hand is not.
+func isThere(e kvqueue.Entry, pairs api.KVPairs) bool {
+	return slices.ContainsFunc(pairs, func(p *api.KVPair) bool {
+		return p.Key == e.Key && p.CreateIndex == e.Number && p.Session != ""
+	})
 }
 
 // Tickets implements kvqueue.Store. Consul does not show when a session was last

@@ -33,11 +33,11 @@ import (
 
 // Look implements kvqueue.Store with one read.
 func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
-	out, err := s.ask(s.exact(ctx), s.looks(r.Name)...)
+	pairs, err := s.ask(s.exact(ctx), s.looks(r.Name)...)
 	if err != nil {
 		return nil, err
 	}
-	guards, err := s.admit(r, pairsOf(out.Results))
+	guards, err := s.admit(r, pairs)
 	if err != nil {
 		return nil, err
 	}

@@ -281,7 +281,7 @@ func (s *store) Read(ctx context.Context, name string) (kvqueue.Snapshot, error)
 const missingMost = 100
 
 // Missing implements kvqueue.Store.
-func (s *store) Missing(ctx context.Context, _ string, ts []kvqueue.Ticket) (missing []int, err error) {
+func (s *store) Missing(ctx context.Context, ts []kvqueue.Ticket) (missing []int, err error) {
 	ops := make([]clientv3.Op, len(ts))
 	for i, t := range ts {
 		ops[i] = clientv3.OpGet(t.Key, clientv3.WithKeysOnly())

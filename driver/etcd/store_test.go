@@ -74,7 +74,7 @@ func TestMissingGoesByNumber(t *testing.T) {
 	s, there := onStore(t, true)
 	another := there
 	another.Number--
-	missing, err := s.Missing(t.Context(), there.Session, []kvqueue.Ticket{there, another})
+	missing, err := s.Missing(t.Context(), []kvqueue.Ticket{there, another})
 	if err != nil || !slices.Equal(missing, []int{1}) {
 		t.Errorf("missing: %v, %v; want the second", missing, err)
 	}

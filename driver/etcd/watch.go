@@ -21,7 +21,7 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 			return nil
 		}
 		if w.Aim.Key != "" {
-			missing, err := s.Missing(ctx, "", []kvqueue.Ticket{{Entry: w.Aim}})
+			missing, err := s.Missing(ctx, []kvqueue.Ticket{{Entry: w.Aim}})
 			if len(missing) > 0 {
 				report(kvqueue.Event{Gone: []kvqueue.Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1}}})
 			}

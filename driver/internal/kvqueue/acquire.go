@@ -278,7 +278,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 // answered. It tries until ctx ends, as ensure does.
 func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	e.mu.Lock()
-	s, unsure := t.session, t.unsure()
+	unsure := t.unsure()
 	e.mu.Unlock()
 	if !unsure {
 		return nil // the usual case
@@ -290,7 +290,7 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	}
 	for first, pause := true, newBackoff(); ; first = false {
 		try, end := context.WithTimeout(ctx, tryBound)
-		missing, err := e.missing(try, s, []*ticket{t})
+		missing, err := e.missing(try, []*ticket{t})
 		end()
 		if err == nil {
 			e.mu.Lock()
@@ -298,7 +298,7 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 			if len(missing) > 0 {
 				e.forget(t) // nobody has the grant yet, so this is no loss to report
 				t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-				t.queue.handOver(nil, false)
+				t.queue.handOver(nil)
 			}
 			return nil
 		}

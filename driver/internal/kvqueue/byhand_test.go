@@ -2,6 +2,7 @@ package kvqueue
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -86,6 +87,40 @@ func TestRemovedBeforeGrant(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A waiter is removed while its process waits for the answer to a release, and then another
+// process releases what the waiter was still behind. It is not granted beside the one behind it.
+func TestRemovedDuringRelease(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.store.unwatched = true
+		other := b.another()
+		mine, theirs := b.get(b.e, shared(request("a", "1"), 0)), b.get(other, shared(request("a", "2"), 0))
+		w, behind := b.wait(b.e, request("a", "w")), b.wait(other, request("a", "behind"))
+		var deleted atomic.Bool
+		b.store.with(func(what, _ string, done bool) error {
+			switch {
+			case what == "delete" && done && !deleted.Swap(true):
+				time.Sleep(time.Second)
+			case what == "read" && !done:
+				time.Sleep(3 * time.Second / 2)
+			}
+			return nil
+		})
+		released := make(chan error, 1)
+		go func() { released <- b.e.Release(b.Context(), mine) }()
+		synctest.Wait()
+		b.store.strike("a", "w")
+		b.drop(other, theirs)
+		if err := <-released; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(5 * time.Second)
+		b.granted(behind, true)
+		if !w.done || !errors.Is(w.err, driver.ErrLost) {
+			t.Errorf("the waiter got %v, %v, want ErrLost", w.done, w.err)
+		}
+	})
 }
 
 // reportLosses makes it unknown of all tickets whether they are there, as a report of the watch

@@ -32,7 +32,7 @@
 // A ticket's own entry goes only if somebody removes it (Break, or by hand), and then the
 // ticket must not be granted on an old view. So the queue is read when the one entry that
 // was watched has gone; a watch of a whole queue shows the end of both, in order. When this
-// driver releases the ticket ahead, the answer shows whether the entry of the next one is
+// driver releases the only ticket ahead, the answer shows whether the entry of the next one is
 // there (Store.Delete). And an entry is never taken for a new ticket's: a put creates its
 // entry, or fails (ErrOccupied).
 //
@@ -87,8 +87,8 @@
 // (Store.Losses), by a key that ends with the session, and that is changed by who breaks a
 // ticket of it. All that the watch reports is that something may be lost: the engine asks which tickets are
 // missing, and has the queues of these read; it asks until the store answers. A ticket that
-// was not seen since the report, because its put or its move was under way, is looked for
-// before its grant, or by the renewal that has moved it. The tickets of a session that is
+// was not seen since the report, because its put was under way, is looked for before its
+// grant. The tickets of a session that is
 // over are lost together; one that may have been moved to it, or from it, is looked for.
 //
 // No watch reports an entry that is removed by hand: a renewal finds out, or the next

@@ -229,13 +229,15 @@ func (s *fake) Withdraw(ctx context.Context, t *Ticket) error {
 
 func (s *fake) Move(ctx context.Context, t *Ticket, to string) error {
 	return s.request(ctx, "move", to, func() error {
-		for i, o := range s.queues[t.Name] {
-			if o.Entry == t.Entry {
-				s.queues[t.Name][i].Session = to
-				return nil
-			}
+		i := slices.IndexFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == t.Entry })
+		switch {
+		case i < 0 || !slices.Contains([]string{t.Session, to}, s.queues[t.Name][i].Session):
+			return driver.ErrLost
+		case !s.sessions[to]:
+			return ErrSessionOver
 		}
-		return driver.ErrLost
+		s.queues[t.Name][i].Session = to
+		return nil
 	})
 }
 
@@ -247,10 +249,10 @@ func (s *fake) Read(ctx context.Context, name string) (q Snapshot, err error) {
 	return q, err
 }
 
-func (s *fake) Missing(ctx context.Context, session string, ts []Ticket) (missing []int, err error) {
-	err = s.request(ctx, "missing", session, func() error {
+func (s *fake) Missing(ctx context.Context, ts []Ticket) (missing []int, err error) {
+	err = s.request(ctx, "missing", "", func() error {
 		for i, t := range ts {
-			if !slices.ContainsFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == t.Entry && o.Session == session }) {
+			if !slices.ContainsFunc(s.queues[t.Name], func(o Ticket) bool { return o.Entry == t.Entry }) {
 				missing = append(missing, i)
 			}
 		}

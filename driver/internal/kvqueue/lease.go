@@ -81,18 +81,16 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 		ts[i] = r.ticket
 	}
 	begun := time.Now()
-	err := e.keepAlive(ctx, s)
-	if errors.Is(err, ErrSessionOver) {
-		err = errSessionLost
-	}
 	var missing []*ticket
-	if err == nil {
-		missing, err = e.missing(ctx, s, e.lookedFor(s, ts))
+	err := e.keepAlive(ctx, s)
+	switch {
+	case err == nil:
+		missing, err = e.missing(ctx, e.lookedFor(s, ts))
+	case errors.Is(err, ErrSessionOver):
+		err = nil // a ticket that was moved is not lost with the session
 	}
 	if err != nil {
-		if !errors.Is(err, driver.ErrLost) {
-			err = e.failed(ctx, err)
-		}
+		err = e.failed(ctx, err)
 		for _, r := range rs {
 			*r.err = err
 		}
@@ -118,12 +116,10 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 
 // lookedFor returns which tickets of a session a renewal looks for: if the session is watched
 // for losses, those of which the watch may have reported the loss and, of the others,
-// Options.LookFor that were not looked for the longest. A move that is not answered is
-// repeated, and tells whether its ticket is there.
+// Options.LookFor that were not looked for the longest.
 func (e *Engine) lookedFor(s *session, ts []*ticket) []*ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	ts = slices.DeleteFunc(ts, func(t *ticket) bool { return t.moving != nil })
 	if s.reported == 0 {
 		return ts
 	}
@@ -146,26 +142,32 @@ func (e *Engine) extend(r renewal, begun time.Time) {
 // again for the same move.
 func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error {
 	e.mu.Lock()
-	lasts := r.turn == nil && r.moving == nil && r.ttl <= r.session.ttl && !r.session.sent.Before(begun)
+	over := r.session.over
+	lasts := r.turn == nil && r.moving == nil && r.seen > 0 && r.ttl <= r.session.ttl && !r.session.sent.Before(begun)
 	e.mu.Unlock()
-	if lasts {
-		return nil // the usual case
+	switch {
+	case over: // and the ticket with it
+		return errSessionLost
+	case lasts: // the usual case
+		return nil
 	}
-	ctx, end, err := e.takeTurn(ctx, r.ticket)
+	turn, end, err := e.takeTurn(ctx, r.ticket)
 	if err != nil {
 		return e.failed(ctx, err)
 	}
 	defer end()
-	if err := e.finishMove(ctx, r.ticket); err != nil {
+	if err := e.finishMove(turn, r.ticket); err != nil {
 		if errors.Is(err, driver.ErrLost) {
 			return err
 		}
+		ctx, cancel := context.WithTimeout(ctx, tryBound) // the move may have taken all of the turn
+		defer cancel()
 		return e.withoutMove(ctx, r, begun, err)
 	}
-	if err := e.toLonger(ctx, r, begun); err != nil {
+	if err := e.toLonger(turn, r, begun); err != nil {
 		return err
 	}
-	return e.stillThere(ctx, r.ticket)
+	return e.stillThere(turn, r.ticket)
 }
 
 // takeTurn waits until no other call moves the ticket. It returns the context of a turn, which
@@ -212,7 +214,7 @@ func (e *Engine) finishMove(ctx context.Context, t *ticket) error {
 	case err != nil:
 		return e.failed(ctx, err)
 	}
-	return e.move(ctx, t, to)
+	return e.move(ctx, t, to, true)
 }
 
 // toLonger keeps the session of a ticket alive unless that was done since begun, and moves the
@@ -247,7 +249,7 @@ func (e *Engine) toLonger(ctx context.Context, r renewal, begun time.Time) error
 	if err != nil {
 		return e.failed(ctx, err)
 	}
-	return e.move(ctx, r.ticket, to)
+	return e.move(ctx, r.ticket, to, false)
 }
 
 // withoutMove returns the answer to a renewal that has repeated a move in vain, perhaps since
@@ -255,26 +257,36 @@ func (e *Engine) toLonger(ctx context.Context, r renewal, begun time.Time) error
 // its own, and that may be enough. With the ticket's turn.
 func (e *Engine) withoutMove(ctx context.Context, r renewal, begun time.Time, err error) error {
 	e.mu.Lock()
-	s, to, asked := r.session, r.moving, []Ticket{r.Ticket}
+	s, to := r.session, r.moving
 	enough := to != nil && r.ttl <= min(s.ttl, to.ttl) && !s.sent.Before(begun) && !to.sent.Before(begun)
 	e.mu.Unlock()
 	if !enough {
 		return err
 	}
-	for _, s := range []*session{s, to} { // in the order of the move, which may be done meanwhile
-		missing, err := e.store.Missing(ctx, s.id, asked)
-		switch {
-		case err != nil:
-			return e.failed(ctx, err)
-		case len(missing) == 0:
-			return nil
-		}
-	}
-	return e.notThere(r.ticket)
+	return e.lookFor(ctx, r.ticket)
 }
 
-// notThere forgets a ticket that a renewal has looked for in vain, and returns the answer.
-func (e *Engine) notThere(t *ticket) error {
+// stillThere looks for a ticket that was moved, if it may have been broken before the move was
+// answered: it may be that nobody renews it again.
+func (e *Engine) stillThere(ctx context.Context, t *ticket) error {
+	e.mu.Lock()
+	unsure := t.unsure()
+	e.mu.Unlock()
+	if !unsure {
+		return nil
+	}
+	return e.lookFor(ctx, t)
+}
+
+// lookFor returns the answer to a renewal of a ticket that is to be looked for.
+func (e *Engine) lookFor(ctx context.Context, t *ticket) error {
+	missing, err := e.missing(ctx, []*ticket{t})
+	switch {
+	case err != nil:
+		return e.failed(ctx, err)
+	case len(missing) == 0:
+		return nil
+	}
 	e.mu.Lock()
 	defer e.unlock()
 	if t.state == held { // the answer says so to the caller
@@ -283,38 +295,22 @@ func (e *Engine) notThere(t *ticket) error {
 	return errDeleted
 }
 
-// stillThere looks for a ticket that was moved, if it may have been broken before the move was
-// answered: it may be that nobody renews it again.
-func (e *Engine) stillThere(ctx context.Context, t *ticket) error {
+// move moves a ticket to a session that counts it, or asks for that again. With the ticket's turn.
+func (e *Engine) move(ctx context.Context, t *ticket, to *session, again bool) error {
 	e.mu.Lock()
-	s, unsure := t.session, t.unsure()
-	e.mu.Unlock()
-	if !unsure {
-		return nil
-	}
-	missing, err := e.missing(ctx, s, []*ticket{t})
+	asked, begun := t.Ticket, e.tick()
 	switch {
-	case err != nil:
-		return e.failed(ctx, err)
-	case len(missing) == 0:
+	case again && t.moving != to: // one of the two sessions has ended: the ticket is looked for
+		e.mu.Unlock()
 		return nil
-	}
-	return e.notThere(t)
-}
-
-// move moves a ticket to a session that counts it. With the ticket's turn.
-func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
-	e.mu.Lock()
-	asked, first := t.Ticket, t.moving == nil
-	if t.state != held {
-		if first {
+	case t.state != held:
+		if !again {
 			e.detach(to)
 		}
 		e.mu.Unlock()
 		return driver.ErrLost
 	}
 	t.moving = to
-	begun := e.tick()
 	e.mu.Unlock()
 	err := e.store.Move(ctx, &asked, to.id)
 	e.mu.Lock()
@@ -323,17 +319,17 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session) error {
 	switch {
 	case t.state == gone:
 		return errDeleted
-	case err == nil:
-		if !ended {
-			e.moved(t, begun)
-		}
+	case err == nil && !ended:
+		e.moved(t, begun)
 		return nil
-	case errors.Is(err, driver.ErrLost):
+	case err == nil && t.session == to:
+		return nil
+	case err == nil, errors.Is(err, driver.ErrLost): // it has ended with the new session, or is not there
 		e.forget(t)
 		return errDeleted
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
-	case isRefused(err) && first && !ended:
+	case isRefused(err) && !again && !ended:
 		t.moving = nil
 		e.detach(to)
 	}
@@ -389,7 +385,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	if err != nil {
 		return e.failed(ctx, err)
 	}
-	return e.move(ctx, t, to)
+	return e.move(ctx, t, to, false)
 }
 
 // renewOther answers the renewal of a ticket that is being released, or that this driver

@@ -20,11 +20,11 @@ type asking struct {
 	asked []int
 }
 
-func (s *asking) Missing(ctx context.Context, session string, ts []Ticket) ([]int, error) {
+func (s *asking) Missing(ctx context.Context, ts []Ticket) ([]int, error) {
 	s.mu.Lock()
 	s.asked = append(s.asked, len(ts))
 	s.mu.Unlock()
-	return s.fake.Missing(ctx, session, ts)
+	return s.fake.Missing(ctx, ts)
 }
 
 // take returns what was noted since the last call.
@@ -240,4 +240,26 @@ func TestLookForBesideMoves(t *testing.T) {
 		}
 		b.store.with(nil)
 	})
+}
+
+// A ticket whose move was not answered is broken, on either of its sessions: the holder is
+// notified, though nobody renews it again.
+func TestBrokenAfterUnansweredMove(t *testing.T) {
+	for what, moved := range map[string]bool{"answer lost": true, "request lost": false} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				h := b.get(b.e, request("a", "1"))
+				b.unansweredMove(h, moved)
+				time.Sleep(2 * lossDelay)
+				if err := b.lost["1"]; err != nil {
+					t.Errorf("the holder got %v of a ticket that is there", err)
+				}
+				b.store.strike("a", "1")
+				synctest.Wait()
+				if !errors.Is(b.lost["1"], driver.ErrLost) {
+					t.Error("the holder was not notified")
+				}
+			})
+		})
+	}
 }

@@ -48,7 +48,7 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 // check finds out which tickets of a session have gone, and has their queues read: waiters
 // behind a holder may have gone with it. It repeats that until the store has answered for
 // all, since it may be that nobody renews them. A ticket that is being put is confirmed before
-// its grant. One that is being moved is looked for by the renewal that moves it.
+// its grant.
 func (e *Engine) check(ctx context.Context, s *session) {
 	e.mu.Lock()
 	s.reported = e.tick()
@@ -73,12 +73,12 @@ func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	var ts []*ticket
 	e.mu.Lock()
 	for _, t := range e.tickets {
-		if t.session == s && t.moving == nil && (t.state == held || t.state == waiting) && t.unsure() {
+		if (t.session == s || t.moving == s) && (t.state == held || t.state == waiting) && t.unsure() {
 			ts = append(ts, t)
 		}
 	}
 	e.mu.Unlock()
-	missing, err := e.missing(ctx, s, ts)
+	missing, err := e.missing(ctx, ts)
 	e.mu.Lock()
 	defer e.unlock()
 	for _, t := range missing {
@@ -88,13 +88,13 @@ func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	return err
 }
 
-// missing returns which tickets of a session have gone. With an error that may not be all.
-func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
+// missing returns which tickets have gone. With an error that may not be all.
+func (e *Engine) missing(ctx context.Context, ts []*ticket) (missing []*ticket, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var mu sync.Mutex // guards the results
 	each(slices.Collect(slices.Chunk(ts, e.opts.MissingMost)), func(some []*ticket) {
-		gone, failed := e.missingOf(ctx, s, some)
+		gone, failed := e.missingOf(ctx, some)
 		mu.Lock()
 		defer mu.Unlock()
 		missing = append(missing, gone...)
@@ -107,7 +107,7 @@ func (e *Engine) missing(ctx context.Context, s *session, ts []*ticket) (missing
 }
 
 // missingOf sends one request for missing.
-func (e *Engine) missingOf(ctx context.Context, s *session, ts []*ticket) (missing []*ticket, err error) {
+func (e *Engine) missingOf(ctx context.Context, ts []*ticket) (missing []*ticket, err error) {
 	asked := make([]Ticket, len(ts))
 	e.mu.Lock()
 	begun := e.tick()
@@ -115,18 +115,16 @@ func (e *Engine) missingOf(ctx context.Context, s *session, ts []*ticket) (missi
 		asked[i] = t.Ticket
 	}
 	e.mu.Unlock()
-	at, err := e.store.Missing(ctx, s.id, asked)
+	at, err := e.store.Missing(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, t := range ts {
-		switch {
-		case t.session != s || t.moving != nil: // it may be in another session
-		case slices.Contains(at, i):
+		if slices.Contains(at, i) {
 			missing = append(missing, t)
-		default:
+		} else {
 			t.seen = begun
 		}
 	}

@@ -1,6 +1,7 @@
 package kvqueue
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -405,4 +406,123 @@ func TestMovedToASessionThatEndsEarlier(t *testing.T) {
 		}
 		b.drop(b.e, h)
 	})
+}
+
+// An extension moves the last ticket off a session that takes no more, which is ended then. A
+// renewal that was about to keep that session alive takes the ticket for lost no more than the
+// extension does.
+func TestSessionEndsAfterMove(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && done {
+				return errFakeLost
+			}
+			return nil
+		})
+		r := request("b", "2") // its session takes no more tickets
+		if _, err := b.e.Acquire(b.Context(), r); !errors.Is(err, errFakeLost) {
+			t.Fatal(err)
+		}
+		b.drop(b.e, r.Hold(0))
+		b.store.with(func(what, session string, done bool) error {
+			if what == "keep" && session == "s1" && !done {
+				b.store.with(nil)
+				time.Sleep(time.Second)
+			}
+			return nil
+		})
+		renewed := make(chan error, 1)
+		go func() { renewed <- b.e.Renew(b.Context(), h, 30*time.Second) }()
+		synctest.Wait()
+		if err := b.e.Renew(b.Context(), h, time.Minute); err != nil {
+			t.Errorf("extension: %v", err)
+		}
+		if err := <-renewed; err != nil {
+			t.Errorf("renewal: %v", err)
+		}
+		b.drop(b.e, h)
+	})
+}
+
+// The session to which a ticket was moved ends before the answer: the ticket is lost with it.
+func TestNewSessionEndsBeforeTheAnswer(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "move" && done {
+				_ = b.store.End(t.Context(), "s2")
+				b.over("s2")
+			}
+			return nil
+		})
+		if err := b.e.Renew(b.Context(), h, time.Minute); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("extension: %v, want ErrLost", err)
+		}
+	})
+}
+
+// A store whose disk hangs may still keep sessions alive, and read. A ticket whose own session is
+// long enough is renewed in time, though its move hangs.
+func TestRenewedWhileItsMoveHangs(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "move" && !done {
+				return errFakeHangs
+			}
+			return nil
+		})
+		renew := func(ttl time.Duration) error {
+			ctx, cancel := context.WithTimeout(b.Context(), 6*time.Second)
+			defer cancel()
+			return b.e.Renew(ctx, h, ttl)
+		}
+		if err := renew(time.Minute); err == nil {
+			t.Error("an extension that was not done has an answer")
+		}
+		for range 10 {
+			if err := renew(30 * time.Second); err != nil {
+				t.Errorf("renewal: %v", err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		b.store.with(nil)
+		b.drop(b.e, h)
+	})
+}
+
+// One of the two sessions of a ticket ends just before its move is repeated. The ticket is counted
+// on the other one, which is not ended, and its next losses are noticed.
+func TestSessionEndsBeforeRepeatedMove(t *testing.T) {
+	for session, moved := range map[string]bool{"s1": true, "s2": false} {
+		t.Run(session, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				h := b.get(b.e, request("a", "1"))
+				b.unansweredMove(h, moved)
+				b.store.with(func(what, kept string, done bool) error {
+					if what == "keep" && kept == "s2" && done {
+						b.store.with(nil)
+						_ = b.store.End(t.Context(), session)
+						b.over(session)
+					}
+					return nil
+				})
+				for range 5 {
+					if err := b.e.Renew(b.Context(), h, 30*time.Second); err != nil {
+						t.Errorf("renewal: %v", err)
+					}
+					time.Sleep(10 * time.Second)
+				}
+				if n := b.store.queued("a"); n != 1 {
+					t.Errorf("%d tickets are queued", n)
+				}
+				b.store.strike("a", "1")
+				synctest.Wait()
+				if !errors.Is(b.lost["1"], driver.ErrLost) {
+					t.Error("the holder was not notified")
+				}
+			})
+		})
+	}
 }

@@ -44,11 +44,14 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 	}
 	t.deleting = true
 	asked := t.Ticket
-	var next *ticket
+	var next *ticket // who is granted if it is there
 	var after *Ticket
 	if !unknown && len(t.queue.waiters) > 0 {
-		next = t.queue.waiters[0]
-		after = &Ticket{Entry: next.Entry, Name: next.Name, ID: next.ID}
+		first := t.queue.waiters[0]
+		after = &Ticket{Entry: first.Entry, Name: first.Name, ID: first.ID}
+		if t.queue.watcher.view.frees(t.Key, first.Entry) {
+			next = first
+		}
 	}
 	e.mu.Unlock()
 	var there bool
@@ -70,7 +73,11 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 	if t.Number != 0 {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
 	}
-	t.queue.handOver(next, there)
+	if after != nil && !there {
+		t.queue.reread()
+	} else {
+		t.queue.handOver(next)
+	}
 	return err
 }
 

@@ -207,7 +207,7 @@ func (e *Engine) sessionOver(s *session) {
 			e.lose(t, errSessionLost)
 		}
 	}
-	for s := range unsure { // if s is not watched yet, the watch looks for them when it begins
+	for s := range unsure {
 		e.spawn(func() { e.lookForUnsure(e.ctx, s) })
 	}
 }

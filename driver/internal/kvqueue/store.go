@@ -73,8 +73,8 @@ type Store interface {
 	// less than the number of any ticket that was put before the call (S13).
 	Read(ctx context.Context, name string) (Snapshot, error)
 	// Missing returns the indices of the tickets whose entries are certainly not
-	// there. All tickets are of one session; they are Options.MissingMost at most (S14).
-	Missing(ctx context.Context, session string, ts []Ticket) ([]int, error)
+	// there, in whichever session. They are Options.MissingMost at most (S14).
+	Missing(ctx context.Context, ts []Ticket) ([]int, error)
 
 	// Watch calls report when w.Aim changes, until ctx ends. It may also report other
 	// entries of the queue. It reports what has happened since w.Complete, even if

@@ -52,9 +52,11 @@ func (t *ticket) hold() driver.Hold {
 // kept reports whether Close leaves a ticket because of its minimum hold.
 func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t.stays }
 
-// unsure reports whether the watch for losses of the ticket's session has reported something
-// since the ticket's entry was seen. With mu held.
-func (t *ticket) unsure() bool { return t.seen < t.session.reported }
+// unsure reports whether the watch for losses of a session of the ticket has reported something
+// since the ticket's entry was seen, or whether it may have been moved since. With mu held.
+func (t *ticket) unsure() bool {
+	return t.seen < max(t.session.reported, 1) || t.moving != nil && t.seen < t.moving.reported
+}
 
 // queue is the queue of a name in which this driver has tickets, or which it watches.
 type queue struct {

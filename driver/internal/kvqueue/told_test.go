@@ -107,17 +107,18 @@ func (l *life) live(b *bed, s *exact) {
 	time.Sleep(s.upTo(3 * time.Second))
 	g, err := b.e.Acquire(b.Context(), l.r)
 	time.Sleep(s.upTo(3 * time.Second))
+	told := err != nil
 	if err == nil && s.upTo(2) == 0 {
-		for range 2 { // the second, perhaps, finishes a move that was not answered
+		for range s.upTo(2) + 1 { // the second, perhaps, finishes a move that was not answered
 			err = b.e.Renew(b.Context(), l.r.Hold(g.Token), time.Minute)
-			if err == nil || errors.Is(err, driver.ErrLost) {
+			if told = errors.Is(err, driver.ErrLost); told || err == nil {
 				break
 			}
 		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told = err != nil
+	l.told = told
 }
 
 // die breaks the lock, if it is there by then.

@@ -80,6 +80,21 @@ func (v *view) granted(limit func(Entry) int) (numbers []uint64) {
 	return numbers
 }
 
+// frees reports whether a waiter is granted as soon as the entry with a key has gone.
+func (v *view) frees(key string, t Entry) bool {
+	ahead := 0
+	for _, e := range v.entries[:v.index(t.Number)] {
+		switch {
+		case e.Key == key:
+		case !e.Shared || !t.Shared:
+			return false
+		default:
+			ahead++
+		}
+	}
+	return t.Number <= v.complete && (t.Limit == 0 || ahead < t.Limit)
+}
+
 // blockers returns the entries that block a ticket, in order. All of them have to go
 // before the ticket is granted or, with anyOf, perhaps only some: if they are permits, or
 // if another ticket of this driver may be granted before this one.

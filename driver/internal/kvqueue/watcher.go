@@ -294,19 +294,16 @@ func (w *watcher) place(t Entry, p *Placed) {
 	w.reconsider()
 }
 
-// handOver is called when this driver has removed an entry. It grants the lock to next if the
-// answer has shown that the entry of next was there. If others are granted, or next is not
-// there, the queue is read: the view may show an entry that was removed by hand. With mu held.
-func (q *queue) handOver(next *ticket, there bool) {
+// handOver is called when this driver has removed an entry. It grants the lock to next, which may
+// be nil: its entry was there then, and behind no other. If others are granted, the queue is read:
+// the view may show an entry that was removed by hand. With mu held.
+func (q *queue) handOver(next *ticket) {
 	w := q.watcher
 	if w == nil {
 		return
 	}
-	if next != nil && next.state == waiting && !there {
-		w.stale = true
-	}
 	for _, t := range w.grantable() {
-		if t == next && there {
+		if t == next {
 			w.grant([]*ticket{t})
 		} else {
 			w.stale = true
