@@ -201,14 +201,12 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	p.exec(via, live, (*Call).bySHA)
 	var unknown []*Call
 	for _, c := range live {
-		if c.unknown(c.cmd.Err()) {
+		if c.unknown(c.cmd.Err()) || len(unknown) > 0 && p.ordered != nil { // all that follows, for the order
 			unknown = append(unknown, c)
 		}
 	}
 	again := (*Call).byText
 	if len(unknown) > 0 && p.ordered != nil && p.load() == nil {
-		// The server knows all scripts or none. So the calls that it did not know come after
-		// all others, and sending them again keeps the order.
 		again = (*Call).bySHA
 	}
 	p.exec(via, unknown, again)
