@@ -191,7 +191,7 @@ func TestLateProposal(t *testing.T) {
 				t.Errorf("%s, held=%t: the next proposal: %v", kind, held, got)
 			}
 			if !held {
-				s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "other"))
+				s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "other", "", ""))
 				before := tickets()
 				if got := propose("a", kind+"wk", base+150, 2); got[0] != int64(4) || tickets() != before {
 					t.Errorf("%s: a late proposal where nobody holds: %v has made %s of %s", kind, got, tickets(), before)
@@ -239,7 +239,7 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 	if got := states(); got != "[1 1 1 1]" {
 		t.Errorf("behind an exclusive holder: %s", got)
 	}
-	s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds"))
+	s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds", "", ""))
 	if got := states(); got != "[3 1 1 1]" {
 		t.Errorf("two may hold, and the first is of another process: %s", got)
 	}
@@ -351,14 +351,14 @@ func TestMemoryIsShort(t *testing.T) {
 		short("1")
 		waits(kind+": redlock: heartbeat", redisqueue.NewCall(redisqueue.RedlockKeepAlive, main, "channel", kind+"b"))
 		want(kind+": redlock: renewal", one, redisqueue.NewCall(redisqueue.RedlockRenew, main, "a", 100_000))
-		want(kind+": redlock: release with a tombstone", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "a", 1))
+		want(kind+": redlock: release with a tombstone", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "a", "", 1))
 		if v, ok := s.run(propose("b", kind+"wk", number+1)).([]any); !ok || v[0] != yes {
 			t.Errorf("%s: redlock: the next ticket: %v", kind, v)
 		}
 		want(kind+": redlock: renewal of the next", one, redisqueue.NewCall(redisqueue.RedlockRenew, main, "b", 100_000))
 		want(kind+": redlock: shorten", 1, redisqueue.NewCall(redisqueue.RedlockShorten, main, "b", 50_000))
 		want(kind+": redlock: yield", 1, redisqueue.NewCall(redisqueue.RedlockYield, main, "b", 1))
-		want(kind+": redlock: release", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "b"))
+		want(kind+": redlock: release", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "b", "", ""))
 	}
 }
 
@@ -419,7 +419,7 @@ func TestWorkGrowsWithTheQueueRedlock(t *testing.T) {
 			}
 			propose("writes", "p2", "xwn")
 			return max(
-				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds")) }),
+				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds", "", "")) }),
 				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, args...)) }),
 				s.commands(func() {
 					s.client.ZAdd(t.Context(), s.main+":rp", redis.Z{Score: 1, Member: "p1"})
