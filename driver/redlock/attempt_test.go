@@ -113,12 +113,14 @@ func (x *trio) fails(node int, c *redisqueue.Call) func() {
 	}
 }
 
-// split asks for a ticket that one node grants, one refuses, and one does not get. It returns the proposal.
+// split asks for a ticket that one node grants, one refuses, and one does not answer and is not reached any more. It returns the proposal.
 func (x *trio) split(tk *ticket) *proposal {
 	x.t.Helper()
 	x.direct[1].Set(context.Background(), x.key(), "theirs", time.Minute)
-	x.ways[2].Refuse()
+	lost := x.ways[2].LoseReply(tk.r.ID)
 	p, err := x.d.ask(context.Background(), tk, x.d.numbers.guess(), orLeave, guessed)
+	<-lost
+	x.ways[2].Refuse()
 	if err != nil || p.outcome != split {
 		x.t.Fatalf("outcome %d, %v", p.outcome, err)
 	}

@@ -201,7 +201,9 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	p.exec(via, live, (*Call).bySHA)
 	var unknown []*Call
 	for _, c := range live {
-		if c.unknown(c.cmd.Err()) || len(unknown) > 0 && p.ordered != nil { // all that follows, for the order
+		err := c.cmd.Err()
+		followed := len(unknown) > 0 && p.ordered != nil && (err == nil || IsReply(err)) // it has run too early
+		if c.unknown(err) || followed {
 			unknown = append(unknown, c)
 		}
 	}
