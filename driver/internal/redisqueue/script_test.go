@@ -489,3 +489,36 @@ func TestKeysOfWaitersEndTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstIsSilent: when the process of the first waiter has missed a heartbeat, the others poll when it is taken for dead. It may
+// be granted before, and nobody is notified of the end of its provisional lease.
+func TestFirstIsSilent(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	for _, redlock := range []bool{false, true} {
+		keepAlive, acquire, lives := redisqueue.KeepAlive, redisqueue.Acquire, s.main+":p"
+		if redlock {
+			keepAlive, acquire, lives = redisqueue.RedlockKeepAlive, redisqueue.RedlockAcquire, s.main+":rp"
+		}
+		s.client.FlushAll(t.Context())
+		number := time.Now().Add(time.Hour).UnixMicro()
+		for i, id := range strings.Fields("holds first second") {
+			args := []any{id, 60_000, fmt.Sprintf("p%d 0 0 ", i), "xw"}
+			if redlock {
+				args = []any{id, number + int64(i), 60_000, "xwn", "bucket", 1, fmt.Sprintf("p%d 0 0 ", i)}
+			}
+			s.run(redisqueue.NewCall(acquire, []string{s.main, "fences"}, args...))
+		}
+		poll := func() (after, flags int64) {
+			v := s.run(redisqueue.NewCall(keepAlive, []string{s.main}, "p2", "xsecond")).([]any)
+			return v[0].(int64), v[1].(int64)
+		}
+		if after, flags := poll(); after < 10_000 || flags&1 != 0 {
+			t.Errorf("redlock %v: behind a process that lives: after %d ms, flags %d", redlock, after, flags)
+		}
+		s.client.ZAdd(t.Context(), lives, redis.Z{Score: float64(time.Now().Add(time.Second).UnixMicro()), Member: "p1"})
+		if after, flags := poll(); after < 0 || after > 1000 || flags&1 == 0 {
+			t.Errorf("redlock %v: behind a process that is silent: after %d ms, flags %d", redlock, after, flags)
+		}
+	}
+}
