@@ -15,7 +15,7 @@ import (
 // What a process does about one node that does not have of a ticket what it should:
 //
 //	verb      the node                                                  message
-//	giveBack  holds a try that no majority granted                      release
+//	giveBack  holds a try that no majority granted                      release, of its attempt
 //	yield     holds a waiter that no majority granted                   yield
 //	requeue   has no ticket of a waiter that a majority has queued      propose: wait, its number kept
 //	repair    lacks a ticket that a majority has granted                propose: hold, for the rest of the lease
