@@ -97,16 +97,19 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 // background.
 func (d *Driver) giveBack(ctx context.Context, t *ticket, p *proposal) error {
 	sure, perhaps := p.given()
+	gone := removal{h: t.r.Hold(0), last: p.attempt, until: time.Now().Add(t.r.TTL)}
 	for _, n := range d.nodes {
 		if perhaps&(1<<n.index) != 0 {
-			d.releaseOn(n, t.r.Hold(0), time.Now().Add(t.r.TTL))
+			d.releaseOn(n, gone)
 		}
 	}
-	err := newRound(d, readAny).ask(ctx, func(n *node) *redisqueue.Call {
+	r := newRound(d, readAny)
+	r.each = func(node int, _ any, err error) { d.released(d.nodes[node], gone, err) }
+	err := r.ask(ctx, func(n *node) *redisqueue.Call {
 		if sure&(1<<n.index) == 0 {
 			return nil
 		}
-		return d.releaseCall(n, t.r.Hold(0))
+		return d.releaseCall(n, gone)
 	})
 	switch {
 	case err != nil:

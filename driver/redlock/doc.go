@@ -77,6 +77,7 @@
 //	propose    id, number, mode → holds | queued | refused: number too small | blocked | known by another number | released
 //	yield      id, attempt      → waits again, if it holds since that attempt or an earlier one
 //	release    id               → gone; with a tombstone where an unanswered propose may still arrive
+//	give back  id, attempt      → the same, unless it is there since a later attempt, which a tombstone does not stop either
 //	renew      ids              → holds | does not, each
 //	shorten    id               → holds, for a shorter time | does not
 //	heartbeat  process, ids     → gone | waiting | holds | may hold, each; and when to poll again
@@ -84,7 +85,9 @@
 //
 // A ticket that is queued, though it holds on a few nodes, yields there, so that the others
 // move on. A node that was down when a ticket was queued, or has lost it, says so in answer
-// to heartbeats, and gets it again: any majority can grant it.
+// to heartbeats, and gets it again: any majority can grant it. A node on which a larger number
+// has held meanwhile does not take it: if its turn comes, and so many others are silent for three
+// seconds that no majority can grant it, it is lost, and its process queues again.
 //
 // Why that is safe: two majorities share a node. Two exclusive holders would both have that
 // node's key. A later ticket sees the number of an earlier one on the shared node. So its own
@@ -130,8 +133,9 @@
 //
 // The fencing token covers all three if the resource checks it: a later grant has a larger
 // token. Tokens keep growing through the loss of data on every node, as long as a node that
-// has lost some was down for longer than the clocks of the nodes differ, or than its own has
-// gone back: a node without a fence takes its clock for one.
+// has lost some was down for longer than the clocks of the nodes and the clients differ, or than
+// its own has gone back: a node without a fence takes its clock for one, and the first number of
+// a client comes from the client's.
 //
 // Other Redlock clients have no queue: they try, and may win between a release and the grant
 // of the next waiter. They have no fencing token: Inspect shows one that depends on the value of

@@ -278,7 +278,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 		return err
 	}
 	keys := []string{d.keys.Main("ping-" + rand.Text()), d.fences()}
-	err := d.vote(ctx, "ping", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.Ping, keys, d.channel, "sets") })
+	err := d.vote(ctx, "ping", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.Ping, keys, d.channel) })
 	if err != nil {
 		return err
 	}

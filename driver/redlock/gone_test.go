@@ -33,7 +33,7 @@ func TestReleasedOnSomeNodes(t *testing.T) {
 	}
 	for _, n := range d.nodes[:2] {
 		released := make(chan error)
-		n.send(d.keys.Call(redisqueue.RedlockRelease, []string{d.keys.Main("name")}, "waiter", 1), func(_ any, err error) { released <- err })
+		n.send(d.keys.Call(redisqueue.RedlockRelease, []string{d.keys.Main("name")}, "waiter", "", 1), func(_ any, err error) { released <- err })
 		if err := <-released; err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ import (
 // What a process does about one node that does not have of a ticket what it should:
 //
 //	verb      the node                                                  message
-//	giveBack  holds a try that no majority granted                      release
+//	giveBack  holds a try that no majority granted                      release, of its attempt
 //	yield     holds a waiter that no majority granted                   yield
 //	requeue   has no ticket of a waiter that a majority has queued      propose: wait, its number kept
 //	repair    lacks a ticket that a majority has granted                propose: hold, for the rest of the lease
@@ -32,11 +33,22 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	}
 	// The waiter must not propose the ticket again, nor dispose of it first.
 	d.change(h.ID, func(w *waiter) { w.released = true })
-	until := time.Now().Add(d.forget(h.ID))
+	r := removal{h: h, until: time.Now().Add(d.forget(h.ID))}
 	return d.vote(ctx, "release",
-		func(node int, err error) { d.released(d.nodes[node], h, until, err) },
-		func(n *node) *redisqueue.Call { return d.releaseCall(n, h) })
+		func(node int, err error) { d.released(d.nodes[node], r, err) },
+		func(n *node) *redisqueue.Call { return d.releaseCall(n, r) })
 }
+
+// removal is a ticket that is to be removed from nodes. They are asked again until the time when it is gone by itself.
+type removal struct {
+	h     driver.Hold
+	last  int64 // what later attempts have done stays; 0: nothing does
+	until time.Time
+}
+
+// lingers is how long a node that is not reached may keep a ticket that does not hold: as long as
+// it takes its process for alive.
+const lingers = time.Minute
 
 // forget forgets a ticket that is to be removed, and returns for how long nodes may keep
 // it.
@@ -45,7 +57,7 @@ func (d *Driver) forget(id string) time.Duration {
 	defer d.mu.Unlock()
 	t := d.held[id]
 	if t == nil {
-		return time.Minute
+		return lingers
 	}
 	delete(d.held, id)
 	return max(t.r.TTL, time.Until(t.until))
@@ -55,31 +67,32 @@ func (d *Driver) forget(id string) time.Duration {
 const again = time.Second
 
 // releaseOn removes a ticket from one node in the background.
-func (d *Driver) releaseOn(n *node, h driver.Hold, until time.Time) {
-	n.send(d.releaseCall(n, h), func(_ any, err error) { d.released(n, h, until, err) })
+func (d *Driver) releaseOn(n *node, r removal) {
+	n.send(d.releaseCall(n, r), func(_ any, err error) { d.released(n, r, err) })
 }
 
 // released handles a node's answer to a release, and asks again if there was none.
-func (d *Driver) released(n *node, h driver.Hold, until time.Time, err error) {
+func (d *Driver) released(n *node, r removal, err error) {
 	switch {
+	case err == nil && r.last == 0:
+		n.unanswered.Settled(r.h.ID)
 	case err == nil:
-		n.unanswered.Settled(h.ID)
-	case time.Now().Add(again).Before(until) && !d.life.Closed():
-		n.owe("release "+h.ID, again, func() { d.releaseOn(n, h, until) })
+	case time.Now().Add(again).Before(r.until) && !d.life.Closed():
+		n.owe(fmt.Sprint("release ", r.h.ID, r.last), again, func() { d.releaseOn(n, r) })
 	}
 }
 
 // lost is the error of a ticket that a node does not take any more, since a release of it was there first. Other nodes may
 // have it yet.
 func (d *Driver) lost(t *ticket) error {
-	d.dispose(t.r.Hold(0), t.r.TTL)
+	d.dispose(t.r.Hold(0), lingers)
 	return driver.ErrLost
 }
 
 // dispose removes what is left of a ticket that is lost, in the background.
 func (d *Driver) dispose(h driver.Hold, lease time.Duration) {
 	for _, n := range d.nodes {
-		d.releaseOn(n, h, time.Now().Add(lease))
+		d.releaseOn(n, removal{h: h, until: time.Now().Add(lease)})
 	}
 }
 

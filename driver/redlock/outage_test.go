@@ -119,11 +119,10 @@ func TestRefusals(t *testing.T) {
 		c.ConfigSet(t.Context(), "min-replicas-to-write", "0")
 		c.FlushAll(t.Context())
 		c.Do(t.Context(), "ACL", "SETUSER", "nokeys", "reset", "on", ">secret", "~other:*", "&*", "+@all")
-		c.Do(t.Context(), "ACL", "SETUSER", "nosadd", "reset", "on", ">secret", "~*", "&*", "+@all", "-sadd")
-		c.Do(t.Context(), "ACL", "SETUSER", "nosismember", "reset", "on", ">secret", "~*", "&*", "+@all", "-sismember")
+		c.Do(t.Context(), "ACL", "SETUSER", "nozadd", "reset", "on", ">secret", "~*", "&*", "+@all", "-zadd")
 		c.Do(t.Context(), "ACL", "SETUSER", "nosubscribe", "reset", "on", ">secret", "~*", "&*", "+@all", "-subscribe")
 	}
-	for _, who := range strings.Fields("nokeys nosadd nosismember nosubscribe wrong") {
+	for _, who := range strings.Fields("nokeys nozadd nosubscribe wrong") {
 		d := openAt(t, strings.Replace(nodes.URL(), "redlock://", "redlock://"+who+":secret@", 1))
 		err := atOnce(t, who, d.Ping)
 		if err == nil || errors.Is(err, driver.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "secret") {

@@ -16,8 +16,10 @@ type waiter struct {
 	asking bool   // a proposal is under way
 	may    uint64 // nodes on which it may hold
 	news   bool   // a node has said that it may hold, since the last attempt
+	first  uint64 // nodes whose last answer to a heartbeat was that it may hold
 	absent uint64 // nodes that do not know it
 	broken uint64 // nodes that have notified that Break removed it
+	barred uint64 // nodes that do not take its number, since a larger one has held there
 
 	released bool // Release removes it from all nodes
 }
@@ -111,8 +113,12 @@ func (d *Driver) check(w *waiter) (due, lost bool) {
 	if w.released {
 		return false, true
 	}
-	if bits.OnesCount64(w.absent|w.broken) > d.minority() {
-		d.dispose(w.t.r.Hold(0), w.t.r.TTL)
+	without := w.absent | w.broken
+	if w.first != 0 && w.absent&w.barred != 0 { // its turn has come, and it blocks those behind it
+		without |= d.heartbeats.Silent(w.t.r.Name)
+	}
+	if bits.OnesCount64(without) > d.minority() {
+		d.dispose(w.t.r.Hold(0), lingers)
 		return false, true
 	}
 	if !w.news || bits.OnesCount64(w.may) < d.quorum {
@@ -181,7 +187,11 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 		d.mu.Unlock()
 		return
 	}
-	again := false
+	w.first &^= 1 << node
+	if state == redisqueue.MayHold {
+		w.first |= 1 << node
+	}
+	again, last := false, w.t.attempts.Load() // no proposal is under way, which this node may have run already
 	if state == redisqueue.IsGone {
 		again = w.absent&(1<<node) != 0
 		w.absent |= 1 << node
@@ -200,7 +210,7 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 		d.ready(w, node, true)
 	case state == redisqueue.IsHeld:
 		// A request was run there after the one that should have undone it.
-		d.yieldOn(d.nodes[node], w, w.t.attempts.Load())
+		d.yieldOn(d.nodes[node], w, last)
 	}
 }
 
@@ -208,17 +218,21 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 func (d *Driver) requeue(n *node, w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiters[w.t.r.ID] != w || w.asking || bits.OnesCount64(w.absent) > d.minority() {
+	if d.waiters[w.t.r.ID] != w || w.asking || w.released || bits.OnesCount64(w.absent) > d.minority() {
 		return
 	}
-	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, 0, justWait, kept)
+	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, w.t.attempts.Load(), justWait, kept)
 	// The ticket's release has not been sent, so this comes before it.
 	n.send(c, func(v any, err error) {
 		if err != nil { // perhaps called at once, with mu held
 			return
 		}
-		if a, err := parseAcquire(v); err == nil && a.what == queued {
+		switch a, err := parseAcquire(v); {
+		case err != nil:
+		case a.what == queued:
 			d.known(w, n.index, a.ready)
+		case a.what == refused:
+			d.change(w.t.r.ID, func(w *waiter) { w.barred |= 1 << n.index })
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 // keys and the channels that begin with the prefix: ~locker:* &locker:*. scan and
 // getrange are for listing.
 const ACLCommands = "evalsha script|load time get set del exists pttl pexpire " +
-	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore sadd sismember getrange " +
+	"hget hset hdel zadd zrem zscore zcard zcount zincrby zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan"
 
 // buckets is for how many sets of names a node keeps a fence.
@@ -74,13 +74,32 @@ func (d *Driver) yieldCall(t *ticket, attempt int64) *redisqueue.Call {
 	return c
 }
 
-func (d *Driver) releaseCall(n *node, h driver.Hold) *redisqueue.Call {
-	keys := []string{d.keys.Main(h.Name)}
-	if n.unanswered.Requests(h.ID) > 0 {
-		return d.keys.Call(redisqueue.RedlockRelease, keys, h.ID, 1)
+// releaseCall removes a ticket: for good, or what attempts up to the last one have done.
+func (d *Driver) releaseCall(n *node, r removal) *redisqueue.Call {
+	last := ""
+	if r.last > 0 {
+		last = strconv.FormatInt(r.last, 10)
 	}
-	return d.keys.Call(redisqueue.RedlockRelease, keys, h.ID)
+	return d.keys.Call(redisqueue.RedlockRelease, []string{d.keys.Main(r.h.Name)}, r.h.ID, last, unanswered{n, r.h.ID})
 }
+
+// unanswered is an argument of a release: 1 if, when the release is sent, a request for the ticket may still arrive.
+// What was sent before has been answered by then, or given up.
+type unanswered struct {
+	n  *node
+	id string
+}
+
+// MarshalBinary is how go-redis writes the argument.
+func (u unanswered) MarshalBinary() ([]byte, error) {
+	if u.n.unanswered.Requests(u.id) > 0 {
+		return []byte("1"), nil
+	}
+	return nil, nil
+}
+
+// String is for the hooks of tracers.
+func (u unanswered) String() string { return "" }
 
 func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 	keys := make([]string, len(rs))

@@ -93,11 +93,11 @@ func init() {
 		},
 		mutant{
 			name: "redlock: a release leaves nothing for requests that may still come", file: "driver/redlock/wire.go",
-			old: "if n.unanswered.Requests(h.ID) > 0 {", new: "if false {",
+			old: "if u.n.unanswered.Requests(u.id) > 0 {", new: "if false {",
 		},
 		mutant{
 			name: "redlock: a node that does not answer a release is not asked again", file: "driver/redlock/lease.go",
-			old: "case time.Now().Add(again).Before(until) && !d.life.Closed():", new: "case false:",
+			old: "case time.Now().Add(again).Before(r.until) && !d.life.Closed():", new: "case false:",
 		},
 		mutant{
 			name: "redlock: a node that is back does not get the leases", file: "driver/redlock/lease.go",

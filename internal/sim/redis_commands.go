@@ -12,19 +12,18 @@ import (
 // keyspace is what a server of Redis holds.
 type keyspace map[string]*redisValue
 
-// redisValue is a string, a hash, a sorted set or a set.
+// redisValue is a string, a hash or a sorted set.
 type redisValue struct {
 	text  *string
 	hash  map[string]string
 	zset  map[string]float64
-	set   map[string]bool
 	until int64 // by the server's clock, in ms; 0: for ever
 }
 
 func (k keyspace) clone() keyspace {
 	c := make(keyspace, len(k))
 	for key, v := range k {
-		c[key] = &redisValue{text: v.text, hash: maps.Clone(v.hash), zset: maps.Clone(v.zset), set: maps.Clone(v.set), until: v.until}
+		c[key] = &redisValue{text: v.text, hash: maps.Clone(v.hash), zset: maps.Clone(v.zset), until: v.until}
 	}
 	return c
 }
@@ -70,8 +69,6 @@ var redisCommands = map[string]redisCommand{
 	"ZRANGE":        {false, false, 3, func(r *redisRun, a []string) any { return zrange(r, a, false) }},
 	"ZREVRANGE":     {false, false, 3, func(r *redisRun, a []string) any { return zrange(r, a, true) }},
 	"ZRANGEBYSCORE": {false, false, 3, zrangeByScore},
-	"SADD":          {true, true, 2, sadd},
-	"SISMEMBER":     {false, false, 2, sismember},
 	"PUBLISH":       {false, false, 2, func(r *redisRun, a []string) any { return r.publish(a[0], a[1]) }},
 	"SCAN":          {false, false, 1, scan},
 }
@@ -221,7 +218,6 @@ func contents[T any](r *redisRun, key string, write bool, of func(*redisValue) *
 
 func hashOf(v *redisValue) *map[string]string  { return &v.hash }
 func zsetOf(v *redisValue) *map[string]float64 { return &v.zset }
-func setOf(v *redisValue) *map[string]bool     { return &v.set }
 
 func hget(r *redisRun, a []string) any {
 	h, err := contents(r, a[0], false, hashOf)

@@ -176,29 +176,3 @@ func zrangeByScore(r *redisRun, a []string) any {
 	}
 	return list(all, scores)
 }
-
-func sadd(r *redisRun, a []string) any {
-	s, err := contents(r, a[0], true, setOf)
-	if err != nil {
-		return err
-	}
-	n := int64(0)
-	for _, m := range a[1:] {
-		if !s[m] {
-			s[m] = true
-			n++
-		}
-	}
-	return n
-}
-
-func sismember(r *redisRun, a []string) any {
-	s, err := contents(r, a[0], false, setOf)
-	if err != nil {
-		return err
-	}
-	if s[a[1]] {
-		return int64(1)
-	}
-	return int64(0)
-}

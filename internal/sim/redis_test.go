@@ -63,7 +63,7 @@ func command(rnd *stream, verb string) []string {
 		return append(args, args[1], key())
 	case "PEXPIRE":
 		return append(args, pick(rnd, "100000", "200000", "0", "1.5"))
-	case "PUBLISH", "HGET", "HDEL", "ZREM", "ZSCORE", "SISMEMBER", "SADD":
+	case "PUBLISH", "HGET", "HDEL", "ZREM", "ZSCORE":
 		return append(args, word())
 	case "HSET":
 		return append(args, word(), word())

@@ -95,15 +95,13 @@ func (w *twin) run(script string, second string, args ...any) [2]string {
 // state says who holds and who waits in one of the queues.
 func (w *twin) state(i int) string {
 	ctx, key := w.t.Context(), fmt.Sprintf("test:{%d}", i)
-	end := func(s string) string {
-		if w.redlock {
-			return key + ":r" + s
-		}
-		return key + ":" + s
+	end, tombstones := func(s string) string { return key + ":" + s }, ":d"
+	if w.redlock {
+		end, tombstones = func(s string) string { return key + ":r" + s }, ":rg"
 	}
 	p := w.client.Pipeline()
 	whole, begin := p.Get(ctx, key), p.GetRange(ctx, key, 0, 30)
-	released, late := p.SMembers(ctx, end("d")), p.ZRangeWithScores(ctx, end("d"), 0, -1) // of one type, by w.redlock
+	released := p.ZRangeWithScores(ctx, key+tombstones, 0, -1)
 	records, lives := p.HKeys(ctx, end("t")), p.ZRange(ctx, end("p"), 0, -1)
 	sets := []string{"x", "s", "h"}
 	ids, left := make([]*redis.StringSliceCmd, len(sets)), make([]*redis.DurationCmd, len(sets))
@@ -117,7 +115,7 @@ func (w *twin) state(i int) string {
 		value = begin.Val() // with the number
 	}
 	s := fmt.Sprintf("holder %q", value)
-	s += fmt.Sprint(" tombstones ", len(released.Val()), late.Val())
+	s += fmt.Sprint(" tombstones ", released.Val())
 	for i, set := range sets {
 		s += fmt.Sprintf(" %s %v", set, ids[i].Val())
 		if len(ids[i].Val()) > 0 && left[i].Val() <= 0 {
@@ -254,10 +252,10 @@ func TestCasesOfAMutexRedlock(t *testing.T) {
 				w.same(fmt.Sprintf("propose %s %d %s", id, numbers[id], mode+origin),
 					w.run("acquire", "fences", id, numbers[id], 60_000, kind+mode+origin, "bucket", round, record))
 			case dice < 17:
-				w.same("release "+id, w.run("release", "", id))
+				w.same("release "+id, w.run("release", "", id, "", ""))
 				delete(numbers, id)
 			case dice < 18:
-				w.same("release late "+id, w.run("release", "", id, 1))
+				w.same("give back "+id, w.run("release", "", id, round-1, []any{"", 1}[random.IntN(2)]))
 			case dice < 19:
 				w.same("yield "+id, w.run("yield", "", id, round-1))
 			default:

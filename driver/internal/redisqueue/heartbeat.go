@@ -160,6 +160,21 @@ func (h *Heartbeats) Errs(name string) []error {
 	return errs
 }
 
+// Silent returns the nodes that take this process for dead, as bits: they have not answered a heartbeat
+// for a name for so long.
+func (h *Heartbeats) Silent(name string) (nodes uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w := h.names[name]; w != nil {
+		for i := range w.nodes {
+			if time.Since(w.nodes[i].seen) >= Liveness {
+				nodes |= 1 << i
+			}
+		}
+	}
+	return nodes
+}
+
 // Close ends all heartbeats but those that are under way.
 func (h *Heartbeats) Close() {
 	h.mu.Lock()

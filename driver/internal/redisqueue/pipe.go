@@ -201,14 +201,14 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	p.exec(via, live, (*Call).bySHA)
 	var unknown []*Call
 	for _, c := range live {
-		if c.unknown(c.cmd.Err()) {
+		err := c.cmd.Err()
+		followed := len(unknown) > 0 && p.ordered != nil && (err == nil || IsReply(err)) // it has run too early
+		if c.unknown(err) || followed {
 			unknown = append(unknown, c)
 		}
 	}
 	again := (*Call).byText
 	if len(unknown) > 0 && p.ordered != nil && p.load() == nil {
-		// The server knows all scripts or none. So the calls that it did not know come after
-		// all others, and sending them again keeps the order.
 		again = (*Call).bySHA
 	}
 	p.exec(via, unknown, again)

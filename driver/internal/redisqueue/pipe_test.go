@@ -129,3 +129,40 @@ func granted(v any, err error) (string, bool) {
 	token, ok := v.(string)
 	return token, ok && err == nil
 }
+
+// TestOrderOfUnknownScripts: a server that knows only some of the scripts, such as those that have not changed since another
+// version of the program, runs the calls of an ordered pipe in their order.
+func TestOrderOfUnknownScripts(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1})
+	newPipe := func(scripts ...*redisqueue.Script) *redisqueue.Pipe {
+		pipe := redisqueue.NewOrderedPipe(client, scripts)
+		t.Cleanup(func() { pipe.Close(5 * time.Second) })
+		return pipe
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	keys := redisqueue.Keys{Prefix: "test"}
+	main := keys.Main("a")
+	release := func() *redisqueue.Call { return redisqueue.NewCall(redisqueue.Release, []string{main}, "id") }
+	if _, err := newPipe(redisqueue.Release).Do(t.Context(), release()); err != nil {
+		t.Fatal(err)
+	}
+	pipe := newPipe(redisqueue.Acquire, redisqueue.Release)
+	srv.Pause()
+	answers := make(chan error, 3)
+	for _, c := range []*redisqueue.Call{ // the first is sent alone, and the others together
+		release(), redisqueue.NewCall(redisqueue.Acquire, []string{main, keys.Fence(main)}, "id", 60_000, "channel 0 0 ", "x"), release(),
+	} {
+		pipe.Send(c, func(_ any, err error) { answers <- err })
+	}
+	srv.Resume()
+	for range 3 {
+		if err := <-answers; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := client.Get(t.Context(), main).Val(); v != "" {
+		t.Errorf("released, and there is %q", v)
+	}
+}

@@ -191,7 +191,7 @@ func TestLateProposal(t *testing.T) {
 				t.Errorf("%s, held=%t: the next proposal: %v", kind, held, got)
 			}
 			if !held {
-				s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "other"))
+				s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "other", "", ""))
 				before := tickets()
 				if got := propose("a", kind+"wk", base+150, 2); got[0] != int64(4) || tickets() != before {
 					t.Errorf("%s: a late proposal where nobody holds: %v has made %s of %s", kind, got, tickets(), before)
@@ -239,7 +239,7 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 	if got := states(); got != "[1 1 1 1]" {
 		t.Errorf("behind an exclusive holder: %s", got)
 	}
-	s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds"))
+	s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds", "", ""))
 	if got := states(); got != "[3 1 1 1]" {
 		t.Errorf("two may hold, and the first is of another process: %s", got)
 	}
@@ -351,14 +351,14 @@ func TestMemoryIsShort(t *testing.T) {
 		short("1")
 		waits(kind+": redlock: heartbeat", redisqueue.NewCall(redisqueue.RedlockKeepAlive, main, "channel", kind+"b"))
 		want(kind+": redlock: renewal", one, redisqueue.NewCall(redisqueue.RedlockRenew, main, "a", 100_000))
-		want(kind+": redlock: release with a tombstone", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "a", 1))
+		want(kind+": redlock: release with a tombstone", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "a", "", 1))
 		if v, ok := s.run(propose("b", kind+"wk", number+1)).([]any); !ok || v[0] != yes {
 			t.Errorf("%s: redlock: the next ticket: %v", kind, v)
 		}
 		want(kind+": redlock: renewal of the next", one, redisqueue.NewCall(redisqueue.RedlockRenew, main, "b", 100_000))
 		want(kind+": redlock: shorten", 1, redisqueue.NewCall(redisqueue.RedlockShorten, main, "b", 50_000))
 		want(kind+": redlock: yield", 1, redisqueue.NewCall(redisqueue.RedlockYield, main, "b", 1))
-		want(kind+": redlock: release", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "b"))
+		want(kind+": redlock: release", 1, redisqueue.NewCall(redisqueue.RedlockRelease, main, "b", "", ""))
 	}
 }
 
@@ -419,7 +419,7 @@ func TestWorkGrowsWithTheQueueRedlock(t *testing.T) {
 			}
 			propose("writes", "p2", "xwn")
 			return max(
-				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds")) }),
+				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds", "", "")) }),
 				s.commands(func() { s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, args...)) }),
 				s.commands(func() {
 					s.client.ZAdd(t.Context(), s.main+":rp", redis.Z{Score: 1, Member: "p1"})
@@ -486,6 +486,39 @@ func TestKeysOfWaitersEndTogether(t *testing.T) {
 			if set < late || tickets < set-time.Second/2 || processes < set-time.Second/2 {
 				t.Errorf("redlock=%t, %s: the set ends in %v, its tickets in %v, their processes in %v", redlock, form, set, tickets, processes)
 			}
+		}
+	}
+}
+
+// TestFirstIsSilent: when the process of the first waiter has missed a heartbeat, the others poll when it is taken for dead. It may
+// be granted before, and nobody is notified of the end of its provisional lease.
+func TestFirstIsSilent(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	for _, redlock := range []bool{false, true} {
+		keepAlive, acquire, lives := redisqueue.KeepAlive, redisqueue.Acquire, s.main+":p"
+		if redlock {
+			keepAlive, acquire, lives = redisqueue.RedlockKeepAlive, redisqueue.RedlockAcquire, s.main+":rp"
+		}
+		s.client.FlushAll(t.Context())
+		number := time.Now().Add(time.Hour).UnixMicro()
+		for i, id := range strings.Fields("holds first second") {
+			args := []any{id, 60_000, fmt.Sprintf("p%d 0 0 ", i), "xw"}
+			if redlock {
+				args = []any{id, number + int64(i), 60_000, "xwn", "bucket", 1, fmt.Sprintf("p%d 0 0 ", i)}
+			}
+			s.run(redisqueue.NewCall(acquire, []string{s.main, "fences"}, args...))
+		}
+		poll := func() (after, flags int64) {
+			v := s.run(redisqueue.NewCall(keepAlive, []string{s.main}, "p2", "xsecond")).([]any)
+			return v[0].(int64), v[1].(int64)
+		}
+		if after, flags := poll(); after < 10_000 || flags&1 != 0 {
+			t.Errorf("redlock %v: behind a process that lives: after %d ms, flags %d", redlock, after, flags)
+		}
+		s.client.ZAdd(t.Context(), lives, redis.Z{Score: float64(time.Now().Add(time.Second).UnixMicro()), Member: "p1"})
+		if after, flags := poll(); after < 0 || after > 1000 || flags&1 == 0 {
+			t.Errorf("redlock %v: behind a process that is silent: after %d ms, flags %d", redlock, after, flags)
 		}
 	}
 }

@@ -104,6 +104,12 @@ local function first()
   return x or s
 end
 
+-- silent returns after how many milliseconds the process of a ticket is taken for dead, if it has
+-- missed a heartbeat: if that ticket is the first, the queue may then move by itself.
+local function silent(t)
+  return t and t.till < now + LIVENESS * 1000 - 1100000 and ms(t.till)
+end
+
 -- expire drops the shared holders whose lease is over, and reports whether there
 -- were any.
 local function expire()

@@ -36,6 +36,8 @@ end
 settle(value(key))
 local v, t = value(key), first()
 local after, poll, foreign = outlook(v)
+local dead = silent(t)
+if dead and (after < 0 or dead < after) then after, poll = dead, true end
 local unsubscribed = not KEYS[2] and call('PUBLISH', chan, '') == 0
 local answer = {after, foreign + ((poll or t and t.chan == chan) and 1 or 0) + (unsubscribed and 4 or 0)}
 for i = 2, #ARGV do

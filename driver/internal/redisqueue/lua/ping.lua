@@ -1,5 +1,5 @@
 -- KEYS: main key of a name that nobody uses, fence key (or that of all fences)
--- ARGV: channel, and one more argument if the other scripts use sets
+-- ARGV: channel
 -- Answers: 1, after each command that the other scripts use, when the rights
 -- suffice. It leaves nothing: what removes comes before what creates, but for a
 -- key that ends by itself. That is the first write: where memory is short, Redis
@@ -24,12 +24,7 @@ call('ZRANGE', X, 0, 0)
 call('ZREVRANGE', X, 0, 0)
 call('ZRANGEBYSCORE', X, '-inf', 'inf')
 call('PUBLISH', ARGV[1], '')
-local creating = {{'HSET', T, '', ''}, {'ZADD', X, 1, ''}, {'ZINCRBY', X, 1, ''}}
-if ARGV[2] then
-  call('SISMEMBER', X, '')
-  table.insert(creating, {'SADD', X, ''})
-end
-for _, create in ipairs(creating) do
+for _, create in ipairs({{'HSET', T, '', ''}, {'ZADD', X, 1, ''}, {'ZINCRBY', X, 1, ''}}) do
   local answer = redis.pcall(unpack(create))
   call('DEL', key, X, T)
   if type(answer) == 'table' and answer.err then return call(unpack(create)) end -- raises the error

@@ -61,7 +61,7 @@ end
 -- ends there does not pay for the functions of the general rule below. They leave to it
 -- what is not as usual: tombstones, shared waiters, a process that was taken for dead.
 local X, T, P = key .. ':rx', key .. ':rt', key .. ':rp'
-local there = exclusive and mode ~= 'j' and call('EXISTS', key, X, key .. ':rs', key .. ':rd')
+local there = exclusive and mode ~= 'j' and call('EXISTS', key, X, key .. ':rs', key .. ':rg')
 if there == 0 then
   local floor = refused(0)
   if floor then return {0, now, floor, 0} end
@@ -172,7 +172,7 @@ local function crowd(v)
   return ids
 end
 
-if call('SISMEMBER', D, id) == 1 then return {-1, now, 0, 0} end
+if tonumber(call('ZSCORE', D, id) or -1) >= tonumber(ARGV[6]) then return {-1, now, 0, 0} end
 local v = current()
 local known, held, round = mine(v)
 -- A proposal that was overtaken by a later one of the same ticket changes nothing.

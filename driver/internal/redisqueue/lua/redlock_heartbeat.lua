@@ -26,7 +26,10 @@ else
 end
 local v = current()
 notify(v)
-local answer = {outlook(v, chan)}
+local after, flags = outlook(v, chan)
+local dead = silent(first())
+if dead and (after < 0 or dead < after) then after, flags = dead, flags - flags % 2 + 1 end
+local answer = {after, flags}
 for i = 2, #ARGV do
   local id, state = string.sub(ARGV[i], 2), 0
   local number = tonumber(call('ZSCORE', set(ARGV[i]), id) or nil)

@@ -12,11 +12,11 @@
 --   S  waiting, shared:    ticket -> number    E  holding, shared: ticket -> end of the lease
 --   T  ticket -> "round since channel limit ownerlength blob"; '#' -> largest limit that waits
 --   P  channel of a waiting process -> until when it is taken for alive
---   D  tombstones: tickets that were released before a request for them came
+--   D  tombstones: ticket -> last round that was released, whose request may come yet
 --
 -- The numbers are the clients': every node sorts its queue by them alike. A node
 -- only says whether a ticket may hold as far as it knows; a majority decides.
-local X, S, H, E, T, P, D = key .. ':rx', key .. ':rs', key .. ':rh', key .. ':re', key .. ':rt', key .. ':rp', key .. ':rd'
+local X, S, H, E, T, P, D = key .. ':rx', key .. ':rs', key .. ':rh', key .. ':re', key .. ':rt', key .. ':rp', key .. ':rg'
 local MARK = 'redlock *'
 local HEAD = '^%S+ %d+ (%S+) (%d+) '
 --#include common.lua

@@ -1,5 +1,6 @@
 -- KEYS: main key
--- ARGV: id and, when a request for this ticket may still be on its way, anything
+-- ARGV: id; a round, where the ticket is asked for again: what a later one has done stays; and 1 when a
+-- request for this ticket may still be on its way. The last two may be empty.
 -- Answers: 1 when the ticket was there, else 0.
 local key, id = KEYS[1], ARGV[1]
 local call = redis.call
@@ -7,7 +8,7 @@ local v = redis.pcall('GET', key)
 
 -- The two cases of a mutex come first and are complete in themselves: nobody waits, or
 -- the first waiter, exclusive, lives and is notified that it may hold.
-if type(v) == 'string' and not ARGV[2] and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' then
+if type(v) == 'string' and ARGV[2] == '' and ARGV[3] == '' and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' then
   local X = key .. ':rx'
   local there = call('EXISTS', X, key .. ':rs')
   if there == 0 then
@@ -30,19 +31,23 @@ local now = time[1] * 1000000 + time[2]
 --#include redlock_queue.lua
 
 v = current()
-local found = false
-if holds(v, id) then
-  call('DEL', key)
-  v, found = false, true
-elseif v == MARK and call('ZREM', H, id) == 1 then
-  call('ZREM', E, id)
-  v, found = mark(), true
+local found, last = false, tonumber(ARGV[2]) or 2 ^ 53
+local round = holds(v, id) and string.match(v, '^redlock %S+ %d+ (%d+) ') or string.match(call('HGET', T, id) or '', '^%d+')
+if tonumber(round or 0) <= last then
+  if holds(v, id) then
+    call('DEL', key)
+    v, found = false, true
+  elseif v == MARK and call('ZREM', H, id) == 1 then
+    call('ZREM', E, id)
+    v, found = mark(), true
+  end
+  if call('ZREM', X, id) + call('ZREM', S, id) > 0 then found = true end
+  call('HDEL', T, id)
 end
-if call('ZREM', X, id) + call('ZREM', S, id) > 0 then found = true end
 -- Also when there is nothing: a replica must not say so, and refuses to write.
-call('HDEL', T, id)
-if ARGV[2] then
-  call('SADD', D, id)
+call('HDEL', T, '')
+if ARGV[3] ~= '' then
+  call('ZADD', D, int(math.max(last, tonumber(call('ZSCORE', D, id) or 0))), id)
   call('PEXPIRE', D, 5000) -- by then they have come, or are lost
 end
 if found or reaped then notify(v) end
