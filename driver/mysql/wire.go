@@ -42,11 +42,11 @@ const executionTime = "(UTC_TIMESTAMP(6) + INTERVAL MOD(TIMESTAMPDIFF(MICROSECON
 const autocommitOn = "18446744073709551615 + (1 - @@autocommit)"
 
 // Assignments in procedures: the anchor has no ticket any more, but stays; a ticket that waits becomes a holder, and the
-// anchor if it is exclusive. Its lease does not outlive the row of its process.
+// anchor if it is exclusive. Its lease begins after the heartbeat that was read, and does not outlive the row of its process.
 const (
 	vacated = "name = NULL, id = NULL, held = 0, provisional = 0, queued = 1, guards = 0, expires_at = NULL, owner = x'', note = x''"
-	granted = "entry = IF(shared, entry, p_name), queued = NOT shared, held = 1, provisional = 1, since = v_now, heartbeat = v_heartbeat, " +
-		"expires_at = LEAST(v_now + INTERVAL ttl MICROSECOND, v_alive)"
+	granted = "entry = IF(shared, entry, p_name), queued = NOT shared, held = 1, provisional = 1, since = UTC_TIMESTAMP(6), heartbeat = v_heartbeat, " +
+		"expires_at = LEAST(UTC_TIMESTAMP(6) + INTERVAL ttl MICROSECOND, v_alive)"
 )
 
 // wire has the statements for one set of tables.
