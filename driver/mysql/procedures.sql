@@ -16,7 +16,8 @@ READS SQL DATA SQL SECURITY INVOKER
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
 FROM DUAL WHERE {autocommit}
 
--- call_wake: interrupt the connections of some processes, which sleep. A comma follows each. No error of it is one of the request.
+-- call_wake: interrupt the connections of some processes, which sleep, as long as the locks are there that they wait for. A comma
+-- follows each. No error of it is one of the request.
 CREATE PROCEDURE {call_wake}(IN p_processes MEDIUMBLOB)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
@@ -24,7 +25,8 @@ BEGIN
   WHILE p_processes <> '' DO
     SET v_process = SUBSTRING_INDEX(p_processes, ',', 1);
     SET p_processes = SUBSTRING(p_processes, LOCATE(',', p_processes) + 1);
-    SELECT (SELECT connection FROM {processes} WHERE id = v_process AND server = ({server})) INTO v_connection;
+    SELECT (SELECT connection FROM {processes} WHERE id = v_process
+      AND IS_USED_LOCK(CONCAT('locker.', server, '.', connection)) IS NOT NULL) INTO v_connection;
     IF v_connection > 0 THEN
       BEGIN
         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END;

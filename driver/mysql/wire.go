@@ -30,7 +30,7 @@ func slotOf(name string) uint64 {
 }
 
 // thisServer identifies the start of a server: its server_id, and when it was started,
-// in seconds, which UUID_SHORT has in the bits above the lowest 24.
+// in seconds, which UUID_SHORT has in the bits above the lowest 24. It counts up into them: every 2^24 calls are a start, too.
 const thisServer = "(@@server_id << 32) | ((UUID_SHORT() >> 24) & 4294967295)"
 
 // executionTime is the time at which it is evaluated: that of the statement, plus what has passed since. SYSDATE() is in
