@@ -5,6 +5,8 @@
 -- primary key. A release does not wait for the slot, where all wait that want a name: while the anchor is locked nobody
 -- inserts a ticket of the name or grants one, so what is visible then is the queue.
 --
+-- Commits say that no transaction follows: with completion_type=CHAIN one would, which nobody commits.
+--
 -- What is read without a lock is read by SELECT … INTO: InnoDB locks what SET and IF read.
 --
 -- An answer is one row: what was done (see procedures.go), a number that belongs to it, and the grants to tickets of the
@@ -126,7 +128,7 @@ BEGIN
   DECLARE v_seq, v_first BIGINT UNSIGNED;
   DECLARE v_number, v_left BIGINT DEFAULT 0;
   DECLARE v_mine, v_woken MEDIUMBLOB DEFAULT '';
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
@@ -174,7 +176,7 @@ BEGIN
       UPDATE {tickets} SET queued = 1 WHERE entry = p_name;
     END IF;
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
     CALL {call_wake}(v_woken);
   END IF;
@@ -196,7 +198,7 @@ BEGIN
   DECLARE v_guards, v_process, v_heartbeat BIGINT;
   DECLARE v_left BIGINT DEFAULT 0;
   DECLARE v_mine, v_woken MEDIUMBLOB DEFAULT '';
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
   SET v_done = 0;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -254,7 +256,7 @@ BEGIN
       CALL {call_walk}(p_name, p_process, 0, v_left, v_mine, v_woken);
     END IF;
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
     CALL {call_wake}(v_woken);
   END IF;
@@ -268,7 +270,7 @@ BEGIN
   DECLARE v_slot, v_anchor, v_done TINYINT;
   DECLARE v_left BIGINT DEFAULT 0;
   DECLARE v_mine, v_woken MEDIUMBLOB DEFAULT '';
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
@@ -284,7 +286,7 @@ BEGIN
   IF v_done = 1 THEN
     CALL {call_walk}(p_name, p_process, p_sweep, v_left, v_mine, v_woken);
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
     CALL {call_wake}(v_woken);
   END IF;
