@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // AcquireTx waits until no other transaction holds name, and holds it until tx
@@ -101,6 +102,7 @@ func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 // deadlocks end all but one of them. It reports false where the pool has no connection
 // left for that, or where it did not succeed.
 func (d *Driver) createTxRow(ctx context.Context, name string) bool {
+	sqlqueue.StartSweeps(d.e)
 	if exhausted(d.s.db.Stats()) { // the caller may have to wait for its own connection
 		return false
 	}
