@@ -96,7 +96,7 @@ func (w *wire) tables(text string) string {
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{server}", thisServer)
 	for _, name := range procedures {
-		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+"_"+name+"_"+w.edition.column()+"`")
+		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+strings.TrimPrefix(name, "call")+"_"+w.edition.column()+"`") // 64 bytes at most
 	}
 	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{processes}", w.processes, "{tx}", w.tx, "{queues}", w.queues,
 		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
