@@ -42,7 +42,7 @@ const (
 	woken   = 1
 	unknown = 2 // it did not begin: there is a grant that is not known
 	changed = 3 // it did not begin: the row of the process has another connection
-	awake   = 4 // the other connection has ended
+	awake   = 4 // the other connection has ended, or the server was demoted
 )
 
 // Listen implements sqlqueue.Notifier.
