@@ -1,6 +1,7 @@
 package mysql_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -65,5 +67,47 @@ func TestServerClockSteps(t *testing.T) {
 		}
 		must(t, d.Renew(t.Context(), r.Hold(g.Token), 10*time.Second))
 		must(t, d.Release(t.Context(), r.Hold(g.Token)))
+	}
+}
+
+// After 2^24 calls of UUID_SHORT a server has another start. Those who wait are woken as before, and tokens grow.
+func TestServerAfterManyNumbers(t *testing.T) {
+	for name, start := range map[string]func(testing.TB, ...testbed.Option) *testbed.Server{"MariaDB": testbed.MariaDB, "MySQL": testbed.MySQL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := connect(t, start(t), "")
+			a, _, prefix := fresh(t, db)
+			b, _ := join(t, db, prefix)
+			k := take(t, a, "a")
+			passOn := func() (took time.Duration) {
+				for _, to := range []*locker.Client{b, a, b, a, b, a} {
+					granted := make(chan *locker.Lock, 1)
+					go func() {
+						k, err := to.Acquire(context.WithoutCancel(t.Context()), "a")
+						if err != nil {
+							t.Error(err)
+						}
+						granted <- k
+					}()
+					queued(t, a, "a", 2)
+					took += testbed.Elapsed(func() {
+						must(t, k.Release(t.Context()))
+						last := k.Token()
+						if k = <-granted; k.Token() <= last {
+							t.Errorf("token %d after %d", k.Token(), last)
+						}
+					})
+				}
+				return took
+			}
+			before := passOn()
+			do(t, db, "DO BENCHMARK(1 << 24, UUID_SHORT())")
+			after := passOn()
+			t.Logf("six hand-offs took %v, and then %v", before, after)
+			if after > 3*time.Second { // those who are not woken sleep for two seconds
+				t.Errorf("six hand-offs took %v", after)
+			}
+			must(t, k.Release(t.Context()))
+		})
 	}
 }

@@ -82,9 +82,9 @@
 // As long as something waits, and 30 seconds longer, a process has two connections more, beyond the limit of the pool. One
 // does nothing but sleep: it waits for a lock of GET_LOCK (locker. and numbers) that the other has. Whoever grants one of
 // the process's tickets interrupts that statement with KILL QUERY, for which an account needs no right among its own
-// connections, and the process reads what it was granted. The number of the connection is in the row of the process, with
-// the start of the server that it is of, so nothing else is interrupted. Both connections are closed afterwards, and not
-// returned to the pool.
+// connections, and the process reads what it was granted. The number of the connection is in the row of the process, and is
+// only used where that lock is held, so nothing else is interrupted. Both connections are closed afterwards, and not
+// returned to the pool. A process does not sleep on a server that is read only.
 //
 // Where that is refused (processes of several accounts) or has no effect (ProxySQL and other proxies that have their own
 // numbers of connections), which a process finds out, it asks for its grants instead, every 2 to 250 ms, and tries again

@@ -231,6 +231,18 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
+// No name of a table, view or procedure is too long for a server.
+func TestLongestPrefix(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		prefix := newPrefix()
+		prefix += strings.Repeat("p", 40-len(prefix))
+		db := connect(t, srv, "")
+		a, _ := join(t, db, prefix)
+		b, _ := join(t, db, prefix)
+		contend(t, a, b)
+	})
+}
+
 func TestURL(t *testing.T) {
 	for address, want := range map[string]string{
 		"mysql://u:s3cret@h/":                                "one host",

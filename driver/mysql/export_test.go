@@ -19,6 +19,9 @@ func (d *Driver) Sweep(ctx context.Context) error {
 // SweepInTurn sweeps, unless another process does or has done so. It returns when a sweep is due again.
 func (d *Driver) SweepInTurn(context.Context) time.Duration { return sqlqueue.SweepInTurn(d.e) }
 
+// SweepEvery changes the interval of a driver that was not used yet.
+func (d *Driver) SweepEvery(every time.Duration) { d.build(sqlqueue.Options{SweepEvery: every}) }
+
 // SlotOf is the slot of a name.
 func SlotOf(name string) uint64 { return slotOf(name) }
 

@@ -103,6 +103,49 @@ func lateRequests(t *testing.T, srv *testbed.Server, d *mysql.Driver, prefix str
 	}
 }
 
+// A release that grants has to wait for the row of a process, and the process of the next waiter sends heartbeats meanwhile:
+// the lease counts from after the last of them, as the waiter does.
+func TestGrantAfterAWait(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		_, holder, prefix := fresh(t, db)
+		_, d := join(t, db, prefix)
+		held := request("held", false)
+		g, err := holder.Acquire(t.Context(), held)
+		must(t, err)
+		do(t, db, fmt.Sprintf("INSERT INTO %s_processes VALUES (7, 1, UTC_TIMESTAMP(6) + INTERVAL 1 HOUR, 0, 0)", prefix))
+		do(t, db, fmt.Sprintf("INSERT INTO %s_tickets (entry, name, id, process, queued, ttl, owner, note, shared, permits, held, since) "+
+			"VALUES (CONCAT(x'ff','dead'),'a','dead',7,0,1,'','',0,0,0,UTC_TIMESTAMP(6))", prefix))
+		do(t, db, fmt.Sprintf("UPDATE %s_tickets SET queued = 1 WHERE entry = 'a'", prefix))
+		queued, granted := make(chan struct{}), make(chan driver.Grant, 1)
+		r := request("waiter", true)
+		r.TTL, r.Renewed, r.Joined = mysql.DefaultLiveness, true, func() { close(queued) }
+		go func() {
+			g, err := d.Acquire(context.WithoutCancel(t.Context()), r)
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- g
+		}()
+		<-queued
+		do(t, db, fmt.Sprintf("UPDATE %s_processes SET alive_until = UTC_TIMESTAMP(6) WHERE id = 7", prefix))
+		unlock := lockOther(t, srv, "SELECT 1 FROM %s_processes WHERE id = 7", prefix)
+		released := make(chan error, 1)
+		go func() { released <- holder.Release(context.WithoutCancel(t.Context()), held.Hold(g.Token)) }()
+		time.Sleep(mysql.DefaultLiveness)
+		unlock()
+		must(t, <-released)
+		g = <-granted
+		var left int64
+		must(t, db.QueryRowContext(t.Context(), fmt.Sprintf(
+			"SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at) FROM %s_tickets WHERE id = 'waiter'", prefix)).Scan(&left))
+		if over := time.Until(g.Asked.Add(r.TTL)) - time.Duration(left)*time.Microsecond; over > 0 {
+			t.Errorf("the lease ends %v before its holder thinks", over)
+		}
+		must(t, d.Release(t.Context(), r.Hold(g.Token)))
+	})
+}
+
 // A procedure that max_statement_time has ended may have committed before that: the ticket may be there.
 func TestProcedureThatTimesOut(t *testing.T) {
 	t.Parallel()

@@ -18,9 +18,9 @@ import (
 // The process then reads what it was granted. A statement begins to sleep only if it finds no grant that the process does
 // not know, so none is missed in between.
 //
-// The row of the process has the number of the connection, and the start of the server that has given it: numbers are not
-// given twice before a server is restarted, so no other connection is interrupted. The connection is closed afterwards, and
-// not returned to the pool.
+// The row of the process has the number of the connection, and the start of the server that has given it. The name of the
+// lock has both. Nothing is interrupted where nobody has that lock: the server was restarted since, or is another one, and
+// may have given the number to another connection. The connection is closed afterwards, and not returned to the pool.
 
 // listening is what wakes a process: a connection, and the start of its server. 0: nothing.
 type listening struct {
@@ -42,7 +42,7 @@ const (
 	woken   = 1
 	unknown = 2 // it did not begin: there is a grant that is not known
 	changed = 3 // it did not begin: the row of the process has another connection
-	awake   = 4 // the other connection has ended
+	awake   = 4 // the other connection has ended, or the server was demoted
 )
 
 // Listen implements sqlqueue.Notifier.

@@ -32,6 +32,7 @@ func TestAnyPool(t *testing.T) {
 			"?charset=latin1&" + isolation + "=%27READ-COMMITTED%27",
 			"?" + isolation + "=%27SERIALIZABLE%27",
 			"?autocommit=1",
+			"?completion_type=%27CHAIN%27",
 		} {
 			t.Run(dsn, func(t *testing.T) {
 				one, many := connect(t, srv, dsn), connect(t, srv, dsn)

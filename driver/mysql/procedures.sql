@@ -5,6 +5,8 @@
 -- primary key. A release does not wait for the slot, where all wait that want a name: while the anchor is locked nobody
 -- inserts a ticket of the name or grants one, so what is visible then is the queue.
 --
+-- Commits say that no transaction follows: with completion_type=CHAIN one would, which nobody commits.
+--
 -- What is read without a lock is read by SELECT … INTO: InnoDB locks what SET and IF read.
 --
 -- An answer is one row: what was done (see procedures.go), a number that belongs to it, and the grants to tickets of the
@@ -16,7 +18,8 @@ READS SQL DATA SQL SECURITY INVOKER
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
 FROM DUAL WHERE {autocommit}
 
--- call_wake: interrupt the connections of some processes, which sleep. A comma follows each. No error of it is one of the request.
+-- call_wake: interrupt the connections of some processes, which sleep, as long as the locks are there that they wait for. A comma
+-- follows each. No error of it is one of the request.
 CREATE PROCEDURE {call_wake}(IN p_processes MEDIUMBLOB)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
@@ -24,7 +27,8 @@ BEGIN
   WHILE p_processes <> '' DO
     SET v_process = SUBSTRING_INDEX(p_processes, ',', 1);
     SET p_processes = SUBSTRING(p_processes, LOCATE(',', p_processes) + 1);
-    SELECT (SELECT connection FROM {processes} WHERE id = v_process AND server = ({server})) INTO v_connection;
+    SELECT (SELECT connection FROM {processes} WHERE id = v_process
+      AND IS_USED_LOCK(CONCAT('locker.', server, '.', connection)) IS NOT NULL) INTO v_connection;
     IF v_connection > 0 THEN
       BEGIN
         DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END;
@@ -124,7 +128,7 @@ BEGIN
   DECLARE v_seq, v_first BIGINT UNSIGNED;
   DECLARE v_number, v_left BIGINT DEFAULT 0;
   DECLARE v_mine, v_woken MEDIUMBLOB DEFAULT '';
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
@@ -172,7 +176,7 @@ BEGIN
       UPDATE {tickets} SET queued = 1 WHERE entry = p_name;
     END IF;
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
     CALL {call_wake}(v_woken);
   END IF;
@@ -194,7 +198,7 @@ BEGIN
   DECLARE v_guards, v_process, v_heartbeat BIGINT;
   DECLARE v_left BIGINT DEFAULT 0;
   DECLARE v_mine, v_woken MEDIUMBLOB DEFAULT '';
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
   SET v_done = 0;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -252,7 +256,7 @@ BEGIN
       CALL {call_walk}(p_name, p_process, 0, v_left, v_mine, v_woken);
     END IF;
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
     CALL {call_wake}(v_woken);
   END IF;
@@ -266,7 +270,7 @@ BEGIN
   DECLARE v_slot, v_anchor, v_done TINYINT;
   DECLARE v_left BIGINT DEFAULT 0;
   DECLARE v_mine, v_woken MEDIUMBLOB DEFAULT '';
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK; RESIGNAL; END;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
   SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
@@ -282,7 +286,7 @@ BEGIN
   IF v_done = 1 THEN
     CALL {call_walk}(p_name, p_process, p_sweep, v_left, v_mine, v_woken);
   END IF;
-  COMMIT;
+  COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
     CALL {call_wake}(v_woken);
   END IF;

@@ -247,7 +247,7 @@ func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.M
 	m.Sent = time.Now()
 	m.Tickets, err = query(ctx, s, s.w.render(statement, values{process: process}), func(rows *sql.Rows) (t sqlqueue.Ticket, err error) {
 		var left int64
-		err = rows.Scan(&t.Token, &t.ID, &t.Name, &t.Held, &left)
+		err = rows.Scan(&t.Token, &t.ID, &t.Held, &left)
 		t.Left = time.Duration(left) * time.Microsecond
 		return t, err
 	})

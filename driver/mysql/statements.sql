@@ -95,10 +95,10 @@ UPDATE {processes} SET server = {start}, connection = {connection} WHERE id BETW
 SELECT GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), 0)
 
 -- sleep: sleep, unless a ticket of this process was granted beyond those that are known (2), or its row has another
--- connection (3). 0: nobody has woken it. 4: it has got the lock that it waits for.
-SELECT IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
+-- connection (3). 0: nobody has woken it. 4: it has got the lock that it waits for, or nothing is granted on this server.
+SELECT IF(@@global.read_only, 4, IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
   IF((SELECT COUNT(*) FROM {processes} WHERE id BETWEEN {process} AND {last} AND connection <> {connection}) > 0, 3,
-    COALESCE(4 * GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), {key}), 1)))
+    COALESCE(4 * GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), {key}), 1))))
 
 -- granted: the tickets of this process that have a provisional lease. It waits until what it reads is committed.
 SELECT seq, id, heartbeat FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND id IS NOT NULL LOCK IN SHARE MODE
@@ -110,11 +110,11 @@ SELECT {server}, CONNECTION_ID() FROM DUAL WHERE {autocommit}
 KILL QUERY {connection}
 
 -- mine: the tickets of a process that have a provisional lease.
-SELECT seq, id, name, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
+SELECT seq, id, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
 FROM {tickets} WHERE process = {process} AND id IS NOT NULL AND held = 1 AND provisional = 1 AND {autocommit}
 
 -- mine_all: and those that wait.
-SELECT seq, id, name, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
+SELECT seq, id, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
 FROM {tickets} WHERE provisional IN (0, 1) AND process = {process} AND id IS NOT NULL AND (held = 0 OR provisional = 1) AND {autocommit}
 
 -- depart: remove the row of a process.

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // AcquireTx waits until no other transaction holds name, and holds it until tx
-// ends, by commit or rollback. It locks a row that is created for the name; rows
-// that nobody locks are swept.
+// ends, by commit or rollback; a rollback to a savepoint from before the call may
+// end that earlier. It locks a row that is created for the name; rows that nobody
+// locks are swept.
 //
 // It excludes other AcquireTx of the name with the same prefix in the same
 // database, and nothing else: a lock of Acquire does not exclude it. Under REPEATABLE READ, these
@@ -101,6 +103,7 @@ func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 // deadlocks end all but one of them. It reports false where the pool has no connection
 // left for that, or where it did not succeed.
 func (d *Driver) createTxRow(ctx context.Context, name string) bool {
+	sqlqueue.StartSweeps(d.e)
 	if exhausted(d.s.db.Stats()) { // the caller may have to wait for its own connection
 		return false
 	}
@@ -167,7 +170,8 @@ func (t *txQueues) enter(ctx context.Context, name string, bound time.Duration) 
 // database: when it returns nil, nobody else is granted the lock before tx has
 // ended, even if its lease ends meanwhile. So what tx writes is written by the
 // holder, or not at all. An error that wraps driver.ErrLost says that the lock is
-// not held any more: roll back.
+// not held any more: roll back. A rollback to a savepoint from before the call may
+// end the guard.
 //
 // It locks the ticket's entry of an index in share mode: renewals go on, a release ends
 // the lease at once, and the next grant waits for the end of tx. It needs a second connection for a moment: if all of

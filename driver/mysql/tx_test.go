@@ -51,6 +51,25 @@ func TestAcquireTx(t *testing.T) {
 	})
 }
 
+// A program that takes locks in transactions alone leaves no rows.
+func TestAcquireTxIsSwept(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		_, d, prefix := fresh(t, db)
+		d.SweepEvery(time.Second)
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		defer func() { _ = tx.Rollback() }()
+		must(t, d.AcquireTx(t.Context(), tx, "a"))
+		must(t, tx.Commit())
+		for late := time.Now().Add(20 * time.Second); count(t, db, prefix+"_tx") > 0; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatal("the row is left")
+			}
+		}
+	})
+}
+
 // A transaction in the only connection makes its row itself.
 func TestAcquireTxInAPoolOfOne(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {

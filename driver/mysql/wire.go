@@ -30,7 +30,7 @@ func slotOf(name string) uint64 {
 }
 
 // thisServer identifies the start of a server: its server_id, and when it was started,
-// in seconds, which UUID_SHORT has in the bits above the lowest 24.
+// in seconds, which UUID_SHORT has in the bits above the lowest 24. It counts up into them: every 2^24 calls are a start, too.
 const thisServer = "(@@server_id << 32) | ((UUID_SHORT() >> 24) & 4294967295)"
 
 // executionTime is the time at which it is evaluated: that of the statement, plus what has passed since. SYSDATE() is in
@@ -42,11 +42,11 @@ const executionTime = "(UTC_TIMESTAMP(6) + INTERVAL MOD(TIMESTAMPDIFF(MICROSECON
 const autocommitOn = "18446744073709551615 + (1 - @@autocommit)"
 
 // Assignments in procedures: the anchor has no ticket any more, but stays; a ticket that waits becomes a holder, and the
-// anchor if it is exclusive. Its lease does not outlive the row of its process.
+// anchor if it is exclusive. Its lease begins after the heartbeat that was read, and does not outlive the row of its process.
 const (
 	vacated = "name = NULL, id = NULL, held = 0, provisional = 0, queued = 1, guards = 0, expires_at = NULL, owner = x'', note = x''"
-	granted = "entry = IF(shared, entry, p_name), queued = NOT shared, held = 1, provisional = 1, since = v_now, heartbeat = v_heartbeat, " +
-		"expires_at = LEAST(v_now + INTERVAL ttl MICROSECOND, v_alive)"
+	granted = "entry = IF(shared, entry, p_name), queued = NOT shared, held = 1, provisional = 1, since = UTC_TIMESTAMP(6), heartbeat = v_heartbeat, " +
+		"expires_at = LEAST(UTC_TIMESTAMP(6) + INTERVAL ttl MICROSECOND, v_alive)"
 )
 
 // wire has the statements for one set of tables.
@@ -96,7 +96,7 @@ func (w *wire) tables(text string) string {
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{server}", thisServer)
 	for _, name := range procedures {
-		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+"_"+name+"_"+w.edition.column()+"`")
+		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+strings.TrimPrefix(name, "call")+"_"+w.edition.column()+"`") // 64 bytes at most
 	}
 	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{processes}", w.processes, "{tx}", w.tx, "{queues}", w.queues,
 		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)

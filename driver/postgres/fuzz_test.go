@@ -85,7 +85,7 @@ func (*fakeStore) Heartbeat(context.Context, int64, time.Duration, bool) (sqlque
 }
 
 func (*fakeStore) Mine(context.Context, int64, bool) (sqlqueue.Mine, error) {
-	return sqlqueue.Mine{Sent: time.Now(), Tickets: []sqlqueue.Ticket{{Name: "name", ID: "waits", Token: 2}}}, nil
+	return sqlqueue.Mine{Sent: time.Now(), Tickets: []sqlqueue.Ticket{{ID: "waits", Token: 2}}}, nil
 }
 
 func (*fakeStore) Remove(context.Context, int64, driver.Hold) (sqlqueue.Removal, error) {

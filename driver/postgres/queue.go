@@ -120,14 +120,13 @@ func rowTicket(number *int64) pgx.RowToFunc[sqlqueue.Ticket] {
 	return func(row pgx.CollectableRow) (t sqlqueue.Ticket, err error) {
 		var (
 			id          *string
-			name        []byte
 			token, left *int64
 			held        *bool
 		)
-		if err := row.Scan(number, &id, &name, &token, &held, &left); err != nil || id == nil {
+		if err := row.Scan(number, &id, &token, &held, &left); err != nil || id == nil {
 			return t, err
 		}
-		t = sqlqueue.Ticket{ID: *id, Name: string(name), Token: uint64(*token), Held: *held} //nolint:gosec // the schema has them positive
+		t = sqlqueue.Ticket{ID: *id, Token: uint64(*token), Held: *held} //nolint:gosec // the schema has them positive
 		if left != nil {
 			t.Left = time.Duration(*left) * time.Microsecond
 		}

@@ -41,6 +41,40 @@ func TestReadOnlyByDefault(t *testing.T) {
 	}
 }
 
+// A database may write bytes in the older of its two forms. That shows where results are sent as text, as they are behind some
+// poolers.
+func TestByteaOutput(t *testing.T) {
+	t.Parallel()
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["bytea_output"] = "escape"
+		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	})
+	d, err := postgres.New(p, postgres.WithPrefix(unique()))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	l := newLocker(t, d)
+	const name, note = "a\\\x00\u00e9", "\\x61"
+	k, err := l.Acquire(t.Context(), name, locker.WithNote(note))
+	ok(t, err)
+	w := async(t, l, name)
+	queued(t, l, name, 2)
+	q, err := l.Inspect(t.Context(), name)
+	ok(t, err)
+	if q.Tickets[0].Note != note {
+		t.Errorf("the note is %q", q.Tickets[0].Note)
+	}
+	names, err := l.List(t.Context())
+	ok(t, err)
+	if len(names) != 1 || names[0] != name {
+		t.Errorf("the names are %q", names)
+	}
+	_, err = d.Sweep(t.Context())
+	ok(t, err)
+	time.Sleep(postgres.DefaultLiveness + time.Second)
+	ok(t, k.Release(t.Context()))
+	ok(t, got(t, w).Release(t.Context()))
+}
+
 // The spare connection is opened as the pool does: here, by a user who may do nothing before AfterConnect has set a
 // role.
 func TestConnectionsAreMadeAsThePoolMakesThem(t *testing.T) {

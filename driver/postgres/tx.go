@@ -10,10 +10,10 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// AcquireTx waits until no other transaction holds name, and holds it until tx ends, by commit or rollback. It needs no
-// table and writes nothing: it is a transaction-level advisory lock on 64 bits of a hash of the name. PostgreSQL finds
-// deadlocks, and frees the lock with the transaction whatever happens. Two names with the same hash exclude each other,
-// too.
+// AcquireTx waits until no other transaction holds name, and holds it until tx ends, by commit or rollback; a rollback to
+// a savepoint from before the call ends that earlier. It needs no table and writes nothing: it is a transaction-level
+// advisory lock on 64 bits of a hash of the name. PostgreSQL finds deadlocks, and frees the lock with the transaction
+// whatever happens. Two names with the same hash exclude each other, too.
 //
 // It excludes other AcquireTx of the name with the same schema and prefix in the same database, and nothing else: a lock
 // of Acquire does not exclude it. It waits inside the database: if ctx ends meanwhile, the connection is closed, and
@@ -60,7 +60,7 @@ func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok b
 //
 // It locks the ticket's row FOR KEY SHARE: renewals go on, and a release ends the lease and returns, but the next
 // ticket is granted only when tx has ended. End tx before the lock is released, so that the next ticket is granted at
-// once.
+// once. A rollback to a savepoint from before the call ends the guard.
 //
 // In REPEATABLE READ and SERIALIZABLE acquire the lock before the transaction's first statement, and guard soon after
 // that. A serialization failure (40001) means that the snapshot of tx is older than the lock or its last renewal, as it

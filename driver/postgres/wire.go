@@ -56,7 +56,8 @@ func newWire(e edition, schema, prefix string, async bool) (*wire, error) {
 		commits += set("synchronous_commit", "off")
 	}
 	removes := commits + set("lock_timeout", lockTimeout.String())
-	replacer := strings.NewReplacer(append(n.pairs(), "{commits}", commits, "{removes}", removes)...)
+	reads := " WHERE true" + set("bytea_output", "hex") // pgx reads no other text
+	replacer := strings.NewReplacer(append(n.pairs(), "{commits}", commits, "{removes}", removes, "{reads}", reads)...)
 	for to, text := range map[*string]string{
 		&w.schema:      schemaSQL + "\n" + functionsSQL + "\n" + backgroundSQL,
 		&w.lock:        "SELECT pg_advisory_xact_lock({schema_key})",
@@ -72,11 +73,11 @@ func newWire(e edition, schema, prefix string, async bool) (*wire, error) {
 		&w.leave:       "DELETE FROM {processes} WHERE id = $1::bigint",
 		&w.due:         "SELECT i, due, first FROM {due}($1::bytea[],$2::bigint)",
 		&w.advance:     "SELECT {advance}($1::bytea,$2::bigint){commits}",
-		&w.sweep:       "SELECT p_last, p_busy FROM {sweep}($1::bytea,$2::bigint)",
+		&w.sweep:       "SELECT p_last, p_busy FROM {sweep}($1::bytea,$2::bigint){reads}",
 		&w.sweeper:     "SELECT {sweeper}($1::bigint,$2::boolean)",
 		&w.guard:       "SELECT {guard}($1::bytea,$2::bigint)",
-		&w.inspect:     "SELECT * FROM {inspect}($1::bytea)",
-		&w.list:        "SELECT {list}()",
+		&w.inspect:     "SELECT * FROM {inspect}($1::bytea){reads}",
+		&w.list:        "SELECT {list}(){reads}",
 		&w.ping:        "WITH refused AS (DELETE FROM {tickets} WHERE false) SELECT {lacks}",
 		&w.rights:      "SELECT {lacks}",
 	} {
@@ -131,7 +132,7 @@ func (n names) pairs() []string {
 		"{version}", n.e.String(),
 		"{comment_text}", literal(n.e.comment()),
 		"{any}", strconv.FormatInt(sqlqueue.AnyNumber, 10),
-		"{columns}", "k.id, k.name, k.token, k.held, " + n.qualified("micros"+n.e.suffix()) + "(k.expires_at)", // as rowTicket reads them
+		"{columns}", "k.id, k.token, k.held, " + n.qualified("micros"+n.e.suffix()) + "(k.expires_at)", // as rowTicket reads them
 		"{unconfirmed}", "k.queued AND k.held AND k.provisional",
 		"{live}", "CASE WHEN k.held THEN k.expires_at > clock_timestamp()" +
 			" ELSE EXISTS (SELECT FROM " + processes + " p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END",

@@ -197,11 +197,10 @@ func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.M
 func (t *tx) mine(query string, process int64) (tickets []sqlqueue.Ticket, err error) {
 	err = t.rows(func(scan scanner) (bool, error) {
 		var tk sqlqueue.Ticket
-		var name []byte
 		var state string
 		var expires *int64
-		err := scan(&tk.Token, &tk.ID, &name, &state, &expires)
-		tk.Name, tk.Held = string(name), state != "waiting"
+		err := scan(&tk.Token, &tk.ID, &state, &expires)
+		tk.Held = state != "waiting"
 		if expires != nil {
 			tk.Left = time.Duration(*expires - t.now)
 		}

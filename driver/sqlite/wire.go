@@ -89,8 +89,8 @@ const (
 	sqlRegister    = `INSERT INTO processes (id, heartbeat, expires) VALUES (?, 1, ?)`
 	sqlHeartbeat   = `UPDATE processes SET heartbeat = heartbeat + 1, expires = ? WHERE id = ?`
 	sqlProcess     = `SELECT heartbeat FROM processes WHERE id = ?`
-	sqlProvisional = `SELECT token, id, name, state, expires FROM tickets WHERE process = ? AND state <> 'held' AND state = 'provisional'`
-	sqlMine        = `SELECT token, id, name, state, expires FROM tickets WHERE process = ? AND state <> 'held'`
+	sqlProvisional = `SELECT token, id, state, expires FROM tickets WHERE process = ? AND state <> 'held' AND state = 'provisional'`
+	sqlMine        = `SELECT token, id, state, expires FROM tickets WHERE process = ? AND state <> 'held'`
 
 	sqlLeave        = `DELETE FROM processes WHERE id = ?`
 	sqlLeaveTickets = `DELETE FROM tickets WHERE process = ? AND state <> 'held' AND state = 'waiting' RETURNING name`

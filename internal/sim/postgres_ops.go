@@ -18,7 +18,7 @@ type pgOp struct {
 
 var (
 	pgAnswer = []uint32{oidText}
-	pgMine   = []uint32{oidInt8, oidText, oidBytea, oidInt8, oidBool, oidInt8}
+	pgMine   = []uint32{oidInt8, oidText, oidInt8, oidBool, oidInt8}
 )
 
 var pgOps = map[string]pgOp{
@@ -125,15 +125,15 @@ func (c *pgCall) showMine(number, process int64, all bool) (rows [][]any) {
 			if t.process != process || !t.queued || !(t.held && t.provisional || all && !t.held) {
 				continue
 			}
-			row := []any{number, t.id, []byte(name), t.token, t.held, nil}
+			row := []any{number, t.id, t.token, t.held, nil}
 			if t.held {
-				row[5] = c.micros(t.expires)
+				row[4] = c.micros(t.expires)
 			}
 			rows = append(rows, row)
 		}
 	}
 	if rows == nil {
-		return [][]any{{number, nil, nil, nil, nil, nil}}
+		return [][]any{{number, nil, nil, nil, nil}}
 	}
 	return rows
 }

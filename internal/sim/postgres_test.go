@@ -65,7 +65,7 @@ func newPgReal(t *testing.T) *pgReal {
 	for _, m := range regexp.MustCompile(`FUNCTION ("public"."locker_([a-z_]+?)\d+_[0-9a-f]{8}")\(`).FindAllStringSubmatch(schema, -1) {
 		pairs = append(pairs, "{"+m[2]+"}", m[1])
 		if m[2] == "micros" {
-			pairs = append(pairs, "{columns}", "k.id, k.name, k.token, k.held, "+m[1]+"(k.expires_at)")
+			pairs = append(pairs, "{columns}", "k.id, k.token, k.held, "+m[1]+"(k.expires_at)")
 		}
 	}
 	r.texts = strings.NewReplacer(pairs...)

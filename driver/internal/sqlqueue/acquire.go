@@ -18,7 +18,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	w := e.book.add(r)
 	g, queued, err := e.take(ctx, r, w)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
-		e.start(&e.book.sweeping, e.sweepOnAndOff)
+		StartSweeps(e)
 	}
 	if !queued {
 		e.book.remove(w, err == nil)

@@ -188,7 +188,7 @@ func (b *book) granted(g Grant) {
 	}
 	until := time.Time{}                                 // unknown: the lease has to be renewed
 	i := uint64(g.Heartbeat) % uint64(len(b.heartbeats)) //nolint:gosec // a notice may have any number
-	if h := b.heartbeats[i]; h.number == g.Heartbeat {
+	if h := b.heartbeats[i]; h.number == g.Heartbeat && w.process == b.process {
 		until = h.sent.Add(min(w.ttl, b.liveness))
 	}
 	b.grant(w, g.Token, until)

@@ -150,6 +150,35 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 	})
 }
 
+// A ticket was queued and granted under an ID that the process has given up since, and both answers are late. Heartbeats of
+// the present ID, which are numbered alike, say nothing about its lease, which is over.
+func TestGrantUnderAFormerID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const liveness = 4 * time.Second
+		s := &fakeStore{heartbeat: func(int64) Heartbeat { return Heartbeat{Number: 1, Mine: Mine{Sent: time.Now()}} }}
+		e := New(Options{Store: s, Liveness: liveness})
+		defer e.Close()
+		s.take = func(until int64) (Answer, error) {
+			a := Answer{Sent: time.Now(), Result: Late, Now: storeTime}
+			if until == 0 {
+				return a, nil
+			}
+			former := e.book.current()
+			_, _, _ = e.heartbeat(t.Context(), former, true)
+			time.Sleep(liveness + time.Second)
+			e.book.expired(former)
+			_, _, _ = e.heartbeat(t.Context(), e.book.current(), true)
+			e.deliver([]Grant{{ID: "1", Token: 1, Heartbeat: 1}})
+			a.Result, a.Due = Queued, time.Hour
+			return a, nil
+		}
+		r := driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true, Renewed: true}
+		if g, err := e.Acquire(t.Context(), r); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("granted from %v ago: %v", time.Since(g.Asked), err)
+		}
+	})
+}
+
 // A waiter whose ticket was removed by somebody else learns of it soon, although no notices arrive.
 func TestLearnsOfALossWithoutNotices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

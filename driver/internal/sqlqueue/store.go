@@ -149,10 +149,10 @@ type Mine struct {
 
 // A Ticket is one of them.
 type Ticket struct {
-	Name, ID string
-	Token    uint64
-	Held     bool          // under a provisional lease
-	Left     time.Duration // of that, counted from Sent
+	ID    string
+	Token uint64
+	Held  bool          // under a provisional lease
+	Left  time.Duration // of that, counted from Sent
 }
 
 // A Due says when a queue is due: when something at its head expires.

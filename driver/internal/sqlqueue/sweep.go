@@ -28,7 +28,9 @@ const (
 	sweepOdds = 10
 )
 
-// sweepOnAndOff is the background task, which starts with the first request for a ticket that is answered.
+// StartSweeps starts the background task, unless it runs. The first request for a ticket that is answered does so.
+func StartSweeps(e *Engine) { e.start(&e.book.sweeping, e.sweepOnAndOff) }
+
 func (e *Engine) sweepOnAndOff() {
 	if rand.N(sweepOdds) == 0 {
 		e.sweepUntilDone() // not in turn: a program that ends at once might take the turn, and not sweep
