@@ -243,31 +243,42 @@ func TestLostBeforeLong(t *testing.T) {
 }
 
 // A waiter whose number a node does not take any more, since a larger one has held there, queues again when another node that has
-// its ticket is down: no majority can grant it, and it would block the others.
+// its ticket is down: no majority can grant it, and it would block the others. If that one is only slow, it is granted.
 func TestTooSmallForAMajority(t *testing.T) {
 	t.Parallel()
-	x := newTrio(t)
-	if _, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "holder", TTL: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-	defer cancel()
-	lost, queued := make(chan error, 1), make(chan struct{})
-	go func() {
-		_, err := x.d.Acquire(ctx, driver.Request{Name: "name", ID: "waiter", TTL: time.Minute, Wait: true, Joined: func() { close(queued) }})
-		lost <- err
-	}()
-	<-queued
-	x.queued("waiter")
-	// The third node has lost its data, and another name that shares the fence was granted there.
-	x.direct[2].FlushAll(ctx)
-	x.direct[2].HSet(ctx, x.d.fences(), bucket("name"), time.Now().Add(2*time.Hour).UnixMicro())
-	x.ways[0].Refuse()
-	if err := x.d.Release(ctx, driver.Hold{Name: "name", ID: "holder"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-lost; !errors.Is(err, driver.ErrLost) {
-		t.Error(err)
+	for name, c := range map[string]struct {
+		fault func(*testbed.Proxy)
+		want  error
+	}{
+		"silent": {func(p *testbed.Proxy) { p.Refuse() }, driver.ErrLost},
+		"slow":   {func(p *testbed.Proxy) { p.Delay(50 * time.Millisecond) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newTrio(t)
+			if _, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "holder", TTL: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			defer cancel()
+			got, queued := make(chan error, 1), make(chan struct{})
+			go func() {
+				_, err := x.d.Acquire(ctx, driver.Request{Name: "name", ID: "waiter", TTL: time.Minute, Wait: true, Joined: func() { close(queued) }})
+				got <- err
+			}()
+			<-queued
+			x.queued("waiter")
+			// The third node has lost its data, and another name that shares the fence was granted there.
+			x.direct[2].FlushAll(ctx)
+			x.direct[2].HSet(ctx, x.d.fences(), bucket("name"), time.Now().Add(2*time.Hour).UnixMicro())
+			c.fault(x.ways[0])
+			if err := x.d.Release(ctx, driver.Hold{Name: "name", ID: "holder"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-got; !errors.Is(err, c.want) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -85,7 +85,7 @@ func (d *Driver) released(n *node, r removal, err error) {
 // lost is the error of a ticket that a node does not take any more, since a release of it was there first. Other nodes may
 // have it yet.
 func (d *Driver) lost(t *ticket) error {
-	d.dispose(t.r.Hold(0), lingers)
+	d.dispose(t.r.Hold(0), max(lingers, t.r.TTL))
 	return driver.ErrLost
 }
 

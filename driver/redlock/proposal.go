@@ -80,6 +80,7 @@ func (p *proposal) hasten() {
 func (d *Driver) propose(ctx context.Context, t *ticket, number uint64, mode, origin byte) (*proposal, error) {
 	p := d.newProposal(t, number, mode)
 	p.attempt = t.attempts.Add(1)
+	p.hurried = number == t.number // a waiter's attempt: no larger number follows, and the last node may make the majority
 	p.asked = time.Now()
 	err := p.ask(ctx, func(*node) *redisqueue.Call { return d.acquireCall(t, t.r.TTL, number, p.attempt, mode, origin) })
 	p.mu.Lock()

@@ -118,7 +118,8 @@ func (d *Driver) check(w *waiter) (due, lost bool) {
 		without |= d.heartbeats.Silent(w.t.r.Name)
 	}
 	if bits.OnesCount64(without) > d.minority() {
-		d.dispose(w.t.r.Hold(0), lingers)
+		w.released = true // it is not queued again behind this
+		d.dispose(w.t.r.Hold(0), max(lingers, w.t.r.TTL))
 		return false, true
 	}
 	if !w.news || bits.OnesCount64(w.may) < d.quorum {

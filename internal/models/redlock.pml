@@ -6,7 +6,7 @@
  * Model                    Code (driver/redlock; lua: driver/internal/redisqueue/lua)
  *   key, keyRound, no, queued,  redlock_queue.lua: the main key, X and T, D; redlock_acquire.lua: fences
  *   tomb, fence
- *   acquire                    redlock_acquire.lua, from "if call('SISMEMBER', D, id)" on; refused, taken, drop, hold
+ *   acquire                    redlock_acquire.lua, from "call('ZSCORE', D, id)" on; refused, taken, drop, hold
  *   yield, release             redlock_yield.lua, redlock_release.lua
  *   Client: ask, judge         acquire.go: enqueue; proposal.go: propose, ask, judge, next; number.go: guess, above
  *   Client: an attempt         wait.go: ready, check, attempt, yield; receivedState (IsHeld)
