@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -164,7 +166,13 @@ func TestRefusedForOne(t *testing.T) {
 func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, over driver.Request) bool {
 	t.Helper()
 	var together atomic.Bool
-	var left atomic.Int64 // callers whose part of the refused transaction is to be sent again
+	var mu sync.Mutex
+	var left []string // the others of the refused transaction, whose parts are to be sent again
+	others := func(text string) []string {
+		names := regexp.MustCompile(`other-[0-9]`).FindAllString(text, -1)
+		slices.Sort(names)
+		return slices.Compact(names)
+	}
 	arrived, proceed := make(chan struct{}, 100), make(chan struct{})
 	w.with(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Path != "/v1/txn" {
@@ -172,15 +180,18 @@ func putTogether(t *testing.T, d *consul.Driver, w *tampered, session string, ov
 		}
 		text := body(r)
 		creations := strings.Count(text, `"get-tree"`)
-		switch {
+		mu.Lock()
+		switch again := others(text); {
 		case creations > 2 && strings.Contains(text, session):
 			together.Store(true)
-			left.Store(int64(creations) - 1)
-		case creations > 0 && strings.Contains(text, "other-"):
-			if n := left.Swap(0); n > 0 && n != int64(creations) {
-				t.Errorf("the creations of %d callers were refused for another's, and the next request has %d", n, creations)
+			left = again
+		case slices.ContainsFunc(again, func(name string) bool { return slices.Contains(left, name) }):
+			if !slices.Equal(again, left) {
+				t.Errorf("the creations of %v were refused for another's, and the next request has those of %v", left, again)
 			}
+			left = nil
 		}
+		mu.Unlock()
 		if creations > 0 {
 			arrived <- struct{}{}
 			<-proceed

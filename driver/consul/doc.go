@@ -131,5 +131,5 @@
 // A contended Acquire reads the whole queue, twice. A session costs four more,
 // once: its creation, two to watch for losses, its end.
 //
-// Tested on Consul 1.22.
+// Tested on Consul 1.22. It needs 1.14, which can read a key that may not be there in a transaction.
 package consul

@@ -241,9 +241,9 @@ func TestMissingIsAskedAgain(t *testing.T) {
 	h := get(t, d, request(t.Name()))
 	var lies int
 	w.with(func(r *http.Request) (*http.Response, error) {
-		if strings.HasPrefix(body(r), `[{"KV":{"Verb":"get-tree"`) && !r.URL.Query().Has("consistent") {
+		if strings.HasPrefix(body(r), `[{"KV":{"Verb":"get-or-empty"`) && !r.URL.Query().Has("consistent") {
 			lies++
-			return reply(r, http.StatusOK, `{"Results":[]}`)
+			return reply(r, http.StatusOK, `{"Results":[{"KV":{}}]}`)
 		}
 		return nil, nil
 	})

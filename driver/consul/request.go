@@ -77,7 +77,7 @@ func pairsOf(results api.TxnResults) api.KVPairs {
 	return pairs
 }
 
-// ask runs a transaction that only reads trees.
+// ask runs a transaction that only reads.
 func (s *store) ask(q *api.QueryOptions, ops ...op) (api.KVPairs, error) {
 	reads := make(api.TxnOps, len(ops))
 	for i, o := range ops {

@@ -207,7 +207,7 @@ func (s *store) Delete(ctx context.Context, t, next *kvqueue.Ticket) (nextThere 
 	for {
 		ops := []op{indexOp(t.Key, version), keyOp(api.KVDelete, t.Key)}
 		if next != nil {
-			ops = append(ops, keyOp(api.KVGetTree, next.Key)) // unlike a get, it may find nothing
+			ops = append(ops, keyOp(api.KVGetOrEmpty, next.Key))
 		}
 		pairs, err := s.writes.commit(ctx, t.Name, ops...)
 		switch {
@@ -308,11 +308,14 @@ func (s *store) Missing(ctx context.Context, ts []kvqueue.Ticket) ([]int, error)
 func (s *store) missing(q *api.QueryOptions, ts []kvqueue.Ticket) (missing []int, err error) {
 	ops := make([]op, len(ts))
 	for i, t := range ts {
-		ops[i] = keyOp(api.KVGetTree, t.Key) // unlike a get, it may find nothing
+		ops[i] = keyOp(api.KVGetOrEmpty, t.Key)
 	}
 	pairs, err := s.ask(q, ops...)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case len(pairs) != len(ts): // Consul does not say that it has left some out if the request has no token
+		return nil, errFiltered
 	}
 	for i, t := range ts {
 		if !isThere(t.Entry, pairs) {

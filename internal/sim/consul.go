@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -415,7 +416,7 @@ func (a *agent) txn(body []byte) reply {
 			out.Errors = append(out.Errors, failure{i, err.Error()})
 		}
 		for _, p := range got {
-			if shown := *p; op.Verb != api.KVGet && op.Verb != api.KVGetTree {
+			if shown := *p; op.Verb != api.KVGet && op.Verb != api.KVGetTree && op.Verb != api.KVGetOrEmpty {
 				shown.Value = nil
 				p = &shown
 			}
@@ -459,6 +460,8 @@ func (a *agent) do(op *api.KVTxnOp, index uint64) (got []*api.KVPair, changed bo
 			return fails("failed index check for key %q, current modify index %d != %d", op.Key, p.ModifyIndex, op.Index)
 		}
 		return []*api.KVPair{p}, false, nil
+	case api.KVGetOrEmpty:
+		return []*api.KVPair{cmp.Or(p, &api.KVPair{Key: op.Key})}, false, nil
 	case api.KVGetTree:
 		for _, key := range slices.Sorted(maps.Keys(a.pairs)) {
 			if strings.HasPrefix(key, op.Key) {

@@ -279,7 +279,7 @@ func kindOfMessage(what string) string {
 
 // purposes are parts of messages that tell what they are for: which document of package casqueue,
 // which operations of a transaction of etcd or Consul, and which queries of Consul wait.
-var purposes = []string{":q:", ":h:", ":n:", "put:", "delete:", `"Verb":"lock"`, `"Verb":"unlock"`, `"Verb":"delete"`, `[{"KV":{"Verb":"get-tree"`, "index="}
+var purposes = []string{":q:", ":h:", ":n:", "put:", "delete:", `"Verb":"lock"`, `"Verb":"unlock"`, `"Verb":"delete"`, `[{"KV":{"Verb":"get-or-empty"`, "index="}
 
 // purposeOf are the purposes of a message.
 func purposeOf(what string) (all string) {

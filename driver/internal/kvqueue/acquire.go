@@ -298,7 +298,7 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 			if len(missing) > 0 {
 				e.forget(t) // nobody has the grant yet, so this is no loss to report
 				t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-				t.queue.handOver(nil)
+				t.queue.reread()
 			}
 			return nil
 		}

@@ -16,7 +16,7 @@ func Deleted(e *Engine, name string, g Gone) {
 	defer e.unlock()
 	if q := e.queues[name]; q != nil {
 		q.removed(g)
-		q.handOver(nil)
+		q.reread()
 	}
 }
 

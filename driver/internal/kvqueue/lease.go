@@ -143,7 +143,7 @@ func (e *Engine) extend(r renewal, begun time.Time) {
 func (e *Engine) lengthen(ctx context.Context, r renewal, begun time.Time) error {
 	e.mu.Lock()
 	over := r.session.over
-	lasts := r.turn == nil && r.moving == nil && r.seen > 0 && r.ttl <= r.session.ttl && !r.session.sent.Before(begun)
+	lasts := r.turn == nil && r.moving == nil && r.seen >= r.doubt && r.ttl <= r.session.ttl && !r.session.sent.Before(begun)
 	e.mu.Unlock()
 	switch {
 	case over: // and the ticket with it
@@ -313,27 +313,36 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, again bool) e
 	t.moving = to
 	e.mu.Unlock()
 	err := e.store.Move(ctx, &asked, to.id)
+	if answer, known := e.moveEnded(t, to, again, begun, err); known {
+		return answer
+	}
+	return e.failed(ctx, err)
+}
+
+// moveEnded notes what has become of a move, from the error of its request. It reports whether it is known that
+// the ticket was moved, or that it has gone.
+func (e *Engine) moveEnded(t *ticket, to *session, again bool, begun uint64, err error) (answer error, known bool) {
 	e.mu.Lock()
 	defer e.unlock()
 	ended := t.moving != to // one of the two sessions, meanwhile
 	switch {
 	case t.state == gone:
-		return errDeleted
+		return errDeleted, true
 	case err == nil && !ended:
 		e.moved(t, begun)
-		return nil
+		return nil, true
 	case err == nil && t.session == to:
-		return nil
+		return nil, true
 	case err == nil, errors.Is(err, driver.ErrLost): // it has ended with the new session, or is not there
 		e.forget(t)
-		return errDeleted
+		return errDeleted, true
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
 	case isRefused(err) && !again && !ended:
 		t.moving = nil
 		e.detach(to)
 	}
-	return e.failed(ctx, err)
+	return nil, false
 }
 
 // moved notes that a ticket is in the session to which it was moved, and when it was seen

@@ -149,7 +149,9 @@ func TestBrokenInMove(t *testing.T) {
 			t.Fatalf("renewal: %v", err)
 		}
 		b.store.with(nil)
-		if lost := b.renew(rs); b.lost["moved"] == nil && !slices.Equal(lost, []string{"moved"}) {
+		lost := b.renew(rs)
+		synctest.Wait()
+		if b.lost["moved"] == nil && !slices.Equal(lost, []string{"moved"}) {
 			t.Errorf("the renewal finds %v", lost)
 		}
 	})

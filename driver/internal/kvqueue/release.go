@@ -73,10 +73,10 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 	if t.Number != 0 {
 		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
 	}
-	if after != nil && !there {
-		t.queue.reread()
-	} else {
+	if there {
 		t.queue.handOver(next)
+	} else {
+		t.queue.reread()
 	}
 	return err
 }

@@ -197,11 +197,12 @@ func (e *Engine) sessionOver(s *session) {
 	for _, t := range e.tickets {
 		switch {
 		case t.moving == s: // if it was moved, it is gone
-			t.moving, t.seen = nil, 0
+			t.moving, t.doubt = nil, e.tick()
 			e.detach(s)
 			unsure[t.session] = true
 		case t.session == s && t.moving != nil: // it was moved, or is gone
-			e.moved(t, 0)
+			e.moved(t, t.seen)
+			t.doubt = e.tick()
 			unsure[t.session] = true
 		case t.session == s && t.state != putting: // a put is ended by its own answer
 			e.lose(t, errSessionLost)

@@ -32,7 +32,8 @@ type ticket struct {
 	deleting bool   // a deletion was sent
 	released bool   // during its put
 	waited   bool   // before its grant
-	seen     uint64 // its entry was there, or was put, after this (Engine.tick); zero if it may have been moved since
+	seen     uint64 // its entry was there, or was put, after this (Engine.tick)
+	doubt    uint64 // a session ended then to which, or from which, it may have been moved
 	session  *session
 	turn     chan struct{} // closed when the call that may move it has ended; nil if there is none
 	moving   *session      // to which it is being moved, or may have been moved
@@ -53,9 +54,9 @@ func (t *ticket) hold() driver.Hold {
 func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t.stays }
 
 // unsure reports whether the watch for losses of a session of the ticket has reported something
-// since the ticket's entry was seen, or whether it may have been moved since. With mu held.
+// since the ticket's entry was seen, or whether it may have gone with another session since. With mu held.
 func (t *ticket) unsure() bool {
-	return t.seen < max(t.session.reported, 1) || t.moving != nil && t.seen < t.moving.reported
+	return t.seen < max(t.session.reported, t.doubt) || t.moving != nil && t.seen < t.moving.reported
 }
 
 // queue is the queue of a name in which this driver has tickets, or which it watches.
@@ -241,7 +242,7 @@ func (q *queue) removed(g Gone) {
 
 // reread has the queue read, if somebody waits. With mu held.
 func (q *queue) reread() {
-	if q.watcher != nil {
+	if len(q.waiters) > 0 { // otherwise the next one is put with a reading
 		q.watcher.stale = true
 		q.watcher.reconsider()
 	}

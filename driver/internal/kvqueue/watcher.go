@@ -343,6 +343,9 @@ func (w *watcher) grant(ts []*ticket) {
 // recheck has all queues with waiters read. With mu held.
 func (e *Engine) recheck() {
 	for _, q := range e.queues {
-		q.reread()
+		if w := q.watcher; w != nil {
+			w.stale = true // also where nobody waits: the store may have lost its past
+			w.reconsider()
+		}
 	}
 }
