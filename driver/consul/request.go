@@ -89,11 +89,12 @@ func (s *store) ask(q *api.QueryOptions, ops ...op) (api.KVPairs, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range out.Errors {
-		if isDenied(e.What) {
-			return nil, denied(e.What)
+	if len(out.Errors) > 0 {
+		what := out.Errors[0].What
+		if isDenied(what) {
+			return nil, denied(what)
 		}
-		return nil, errors.New(e.What)
+		return nil, errors.New(what)
 	}
 	return pairsOf(out.Results), filtered(meta)
 }

@@ -313,7 +313,7 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, again bool) e
 	t.moving = to
 	e.mu.Unlock()
 	err := e.store.Move(ctx, &asked, to.id)
-	if answer, known := e.moveEnded(t, to, again, begun, err); known {
+	if known, answer := e.moveEnded(t, to, again, begun, err); known {
 		return answer
 	}
 	return e.failed(ctx, err)
@@ -321,28 +321,28 @@ func (e *Engine) move(ctx context.Context, t *ticket, to *session, again bool) e
 
 // moveEnded notes what has become of a move, from the error of its request. It reports whether it is known that
 // the ticket was moved, or that it has gone.
-func (e *Engine) moveEnded(t *ticket, to *session, again bool, begun uint64, err error) (answer error, known bool) {
+func (e *Engine) moveEnded(t *ticket, to *session, again bool, begun uint64, err error) (known bool, answer error) {
 	e.mu.Lock()
 	defer e.unlock()
 	ended := t.moving != to // one of the two sessions, meanwhile
 	switch {
 	case t.state == gone:
-		return errDeleted, true
+		return true, errDeleted
 	case err == nil && !ended:
 		e.moved(t, begun)
-		return nil, true
+		return true, nil
 	case err == nil && t.session == to:
-		return nil, true
+		return true, nil
 	case err == nil, errors.Is(err, driver.ErrLost): // it has ended with the new session, or is not there
 		e.forget(t)
-		return errDeleted, true
+		return true, errDeleted
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(to)
 	case isRefused(err) && !again && !ended:
 		t.moving = nil
 		e.detach(to)
 	}
-	return nil, false
+	return false, nil
 }
 
 // moved notes that a ticket is in the session to which it was moved, and when it was seen
