@@ -68,15 +68,15 @@ func (h *hole) arrive() {
 	}
 }
 
-// breakWhenSent ends the broken connections on which something was sent, for the client; arrive delivers it nevertheless.
+// breakWhenSent ends the broken connections on which something is sent, for the client, until ctx ends; arrive delivers
+// it nevertheless.
 func (h *hole) breakWhenSent(ctx context.Context) {
-	for broken := 0; broken == 0 && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 		h.mu.Lock()
 		for _, c := range h.conns {
 			c.mu.Lock()
 			if c.late.Len() > 0 {
 				c.once.Do(func() { close(c.closed) })
-				broken++
 			}
 			c.mu.Unlock()
 		}

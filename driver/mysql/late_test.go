@@ -183,9 +183,12 @@ func TestRefusedTryThatMayStillArrive(t *testing.T) {
 		g, err = direct.Acquire(t.Context(), held)
 		must(t, err)
 		h.forget()
-		go h.breakWhenSent(t.Context())
+		ctx, stop := context.WithCancel(t.Context())
+		go h.breakWhenSent(ctx) // there may be several: sweeps have connections of their own
 		r := request("try", false)
-		if _, err = d.Acquire(t.Context(), r); err == nil {
+		_, err = d.Acquire(t.Context(), r)
+		stop()
+		if err == nil {
 			t.Fatal("acquired what another holds")
 		}
 		confirmed := errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrNoTicket)
