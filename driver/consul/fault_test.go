@@ -421,3 +421,26 @@ func TestLeadersKilledUnderLoad(t *testing.T) {
 		t.Errorf("tokens do not grow: %v", tokens)
 	}
 }
+
+// An answer without some of the keys, as Consul gives it to a token that may not read them, says nothing about the tickets.
+func TestMissingIsNotShown(t *testing.T) {
+	t.Parallel()
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	h := get(t, d, request(t.Name()))
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if strings.HasPrefix(body(r), `[{"KV":{"Verb":"get-or-empty"`) {
+			return reply(r, http.StatusOK, `{"Results":[]}`)
+		}
+		return nil, nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if err := d.Renew(ctx, h, time.Minute); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewal: %v", err)
+	}
+	w.with(func(*http.Request) (*http.Response, error) { return nil, nil })
+	if err := d.Renew(t.Context(), h, time.Minute); err != nil {
+		t.Errorf("the next renewal: %v", err)
+	}
+	drop(t, d, h)
+}
