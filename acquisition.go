@@ -228,7 +228,7 @@ func (a *acquisition) renew(req driver.Request, g driver.Grant) error {
 	return err
 }
 
-// renewLate renews the lease of a grant whose validity seems to be over. The store may
+// renewLate renews the lease of a grant whose validity is over, or nearly. The store may
 // have granted it only now: the machine may have been suspended while the ticket waited.
 func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, error) {
 	asked := a.c.clock.now()
@@ -244,7 +244,8 @@ func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, erro
 }
 
 // adopt makes a lease of a grant, unless the lease is over already or the Client
-// was closed meanwhile. A lease that is over is renewed once.
+// was closed meanwhile. A lease that is over, or too short for a renewal to be answered
+// in time, is renewed once before its caller gets it.
 func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time, again bool) (*Lock, error) {
 	c := a.c
 	now := c.clock.recent()
@@ -258,10 +259,11 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 		// Nobody delivers what others queue once the lease is added, before EventAcquired.
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
 	}
+	if !again && l.isBrief(now) {
+		return a.renewLate(req, g)
+	}
 	switch err := c.leases.add(l, now); {
 	case err == nil:
-	case errors.Is(err, errLate) && !again:
-		return a.renewLate(req, g)
 	case errors.Is(err, ErrClosed):
 		c.removals.orphan(l.hold, false)
 		return nil, err

@@ -95,6 +95,13 @@ func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Tim
 	return asked
 }
 
+// isBrief reports whether less than a third of the validity is left when the grant comes. Before
+// l is shared.
+func (l *lease) isBrief(now time.Time) bool {
+	length := l.storeUntil.Sub(now)
+	return 3*l.validUntil.Sub(now) < length-l.core.marginOf(length)
+}
+
 // wantsRenewal reports whether the next renewal may be sent. With leases.mu held.
 func (l *lease) wantsRenewal() bool {
 	longer := l.fixedEnd.After(l.validUntil)

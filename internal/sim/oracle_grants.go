@@ -233,9 +233,10 @@ func (o *oracle) endsAt(c *call, since time.Time) time.Time {
 		return since.Add(1000 * time.Hour) // when somebody has watched it for long enough
 	}
 	longest := time.Duration(0)
-	for _, other := range o.calls { // a re-entry may have lengthened it
+	for _, other := range o.calls { // a re-entry may have lengthened it, also one that failed since its answer was late
 		for name, p := range c.parts {
-			if q := other.parts[name]; other == c || p.hold != nil && q != nil && q.hold == p.hold {
+			q := other.parts[name]
+			if other == c || q != nil && (p.hold != nil && q.hold == p.hold || q.hold == nil && other.p == c.p) {
 				longest = max(longest, other.s.ttl, other.s.minHold, other.s.extend, other.s.extendToo)
 			}
 		}

@@ -228,8 +228,8 @@ func (p *process) nap(ctx context.Context, d time.Duration) {
 }
 
 // napped reports whether the observers of other calls with the same owner have taken as long, in the time of a call, as
-// the store may take for an answer, or all of them as long as the call has.
-func (p *process) napped(c *call) bool {
+// the store may take for an answer, or all of them as long as the call has. left is when its caller has left.
+func (p *process) napped(c *call, left time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	others, all := time.Second, time.Second // messages
@@ -242,7 +242,7 @@ func (p *process) napped(c *call) bool {
 			others += taken
 		}
 	}
-	over := c.s.wait >= 0 && all > c.s.wait || c.s.timeout > 0 && all > c.s.timeout
+	over := c.s.wait >= 0 && all > c.s.wait || c.s.timeout > 0 && all > c.s.timeout || !left.IsZero() && all > left.Sub(c.begun)
 	return c.s.owner != "" && (others > locker.DefaultAnswerTimeout || over)
 }
 

@@ -89,3 +89,28 @@ func TestReentryThatFailsLast(t *testing.T) {
 		}
 	})
 }
+
+// A grant whose lease is nearly over when it comes is renewed before its caller gets it, since
+// the answer to a renewal would come too late afterwards.
+func TestGrantThatIsNearlyOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			time.Sleep(4900 * time.Millisecond)
+			return g, err
+		}
+		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+			time.Sleep(60 * time.Millisecond)
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		k := acquire(t, l, "a", locker.WithTTL(5*time.Second))
+		time.Sleep(time.Second)
+		if err := k.Err(); err != nil {
+			t.Errorf("a second after the grant: %v", err)
+		}
+		release(t, k)
+	})
+}
