@@ -33,6 +33,15 @@ func (o *oracle) tooEarly(h *hold, e locker.Event, then time.Time) bool {
 // for several tries.
 func renewTime(ttl time.Duration) time.Duration { return max(ttl/3, 5*time.Second) }
 
+// renewTime is that of a holder's lease. The core gives up a renewal when a third of what is left has passed, and the
+// bank adds nothing to that.
+func (o *oracle) renewTime(ttl time.Duration) time.Duration {
+	if _, ok := o.w.servers[0].model.(*bank); ok && len(o.w.servers) == 1 {
+		return max(ttl/3, time.Second) + o.w.slow
+	}
+	return renewTime(ttl)
+}
+
 // couldRenew reports whether there was time to renew a lease after it was due, without any
 // fault, before it was over. With mu held.
 func (o *oracle) couldRenew(h *hold, then time.Time) bool {
@@ -40,7 +49,7 @@ func (o *oracle) couldRenew(h *hold, then time.Time) bool {
 	if h.fixed || h.ttl < shortTTL {
 		return false
 	}
-	if free := o.w.free(h.p.name, from, then); free > renewTime(h.ttl) {
+	if free := o.w.free(h.p.name, from, then); free > o.renewTime(h.ttl) {
 		o.w.fail("%v was lost, and could have been renewed: the store was reachable for %v since %v", h, free, from.Sub(o.w.begun))
 		return true
 	}
