@@ -225,9 +225,7 @@ func (d *Driver) Close() error {
 
 // handle handles an event of the connection.
 func (d *Driver) handle(ev zk.Event) {
-	if ev.Type == zk.EventNodeDeleted || ev.Type == zk.EventNodeDataChanged {
-		d.changed(ev)
-	}
+	d.changed(ev)
 	if d.forward != nil {
 		d.forward(ev)
 	}
