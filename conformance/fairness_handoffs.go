@@ -84,8 +84,8 @@ var handOffs = topic("fairness",
 	newCase("hand-off-time", "D13 C2",
 		"on an idle store the next waiter is granted within 100 ms of a release, however long it has waited: it does not poll", func(e *env) {
 			d1, d2 := e.driver(), e.driver()
-			for _, measure := range []func(e *env, d1, d2 driver.Driver) []time.Duration{soonReleased, lateReleased} {
-				took := measure(e, d1, d2)
+			for _, waited := range []struct{ rest, spread time.Duration }{{}, {600 * time.Millisecond, 275 * time.Millisecond}} {
+				took := e.handOffTimes(d1, d2, waited.rest, waited.spread)
 				slices.Sort(took)
 				if took[len(took)*3/4] > handOffBound {
 					e.failf("a quarter of the hand-offs took more than %v, the bound of D13 for an idle store: %v; a waiter must be notified of its grant, not poll",
@@ -95,57 +95,41 @@ var handOffs = topic("fairness",
 		}).at(measuring),
 )
 
-// handOff is a holder and a waiter.
-type handOff struct {
-	e      *env
-	holder driver.Driver
-	h      driver.Hold
-	waiter *driverPending
-	next   driver.Driver
-}
-
-func (e *env) handOff(d1, d2 driver.Driver) *handOff {
-	name := e.name("hand-off")
-	h := e.grant(d1, e.request(name))
-	return &handOff{e: e, holder: d1, h: h, waiter: e.queueAt(d2, e.request(name), 2), next: d2}
-}
-
-// time releases and returns the time from the end of the release to the grant.
-func (h *handOff) time() time.Duration {
-	h.e.drop(h.holder, h.h)
-	released := time.Now()
-	h.e.drop(h.next, h.waiter.granted(patient, "the holder released"))
-	return max(h.waiter.at.Sub(released), 0)
-}
-
-// soonReleased measures hand-offs to waiters that were queued just before.
-func soonReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
-	for range 12 {
-		took = append(took, e.measure(bound{handOffBound, "D13"}, func() time.Duration { return e.handOff(d1, d2).time() }))
-	}
-	return took
-}
-
-// lateReleased measures hand-offs, one after the other, to waiters that were queued
-// so long ago that most backoffs have reached their greatest interval. The releases
-// are spread over the phases of a poll interval.
-func lateReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
-	const n, rest, spread = 12, 600 * time.Millisecond, 275 * time.Millisecond
-	waits := make([]*handOff, n)
+// handOffTimes measures hand-offs, one after the other, to waiters that have waited for rest:
+// so long that most backoffs have reached their greatest interval, or not at all. With
+// spread the releases fall into different phases of a poll interval.
+func (e *env) handOffTimes(d1, d2 driver.Driver, rest, spread time.Duration) (took []time.Duration) {
+	waits := make([]func() time.Duration, 12)
 	for i := range waits {
-		waits[i] = e.handOff(d1, d2)
+		if rest > 0 {
+			waits[i] = e.handOff(d1, d2)
+		}
 	}
 	e.sleep(rest)
-	for _, w := range waits {
+	for _, release := range waits {
 		took = append(took, e.measure(bound{handOffBound, "D13"}, func() time.Duration {
-			if w == nil { // what took the first one's time was a stall
-				w = e.handOff(d1, d2)
+			if release == nil { // it does not rest, or what took the first one's time was a stall
+				release = e.handOff(d1, d2)
 				e.sleep(rest)
 			}
-			defer func() { w = nil }()
-			return w.time()
+			defer func() { release = nil }()
+			return release()
 		}))
 		e.sleep(spread)
 	}
 	return took
+}
+
+// handOff queues a waiter behind a holder. The result releases, and returns the time from the
+// end of the release to the grant.
+func (e *env) handOff(d1, d2 driver.Driver) (release func() time.Duration) {
+	name := e.name("hand-off")
+	h := e.grant(d1, e.request(name))
+	p := e.queueAt(d2, e.request(name), 2)
+	return func() time.Duration {
+		e.drop(d1, h)
+		released := time.Now()
+		e.drop(d2, p.granted(patient, "the holder released"))
+		return max(p.at.Sub(released), 0)
+	}
 }

@@ -158,7 +158,7 @@ var loss = topic("loss",
 			<-k.Done()
 			e.eventually(patient, "waiting until the observer is notified", func() error {
 				if cause.Load() == nil {
-					return errNotNotified
+					return errors.New("the observer was not notified of the loss")
 				}
 				return nil
 			})
@@ -203,5 +203,3 @@ func (e *env) breakable() bool {
 	_, ok := d.(driver.Breaker)
 	return ok
 }
-
-var errNotNotified = errors.New("the observer was not notified of the loss")
