@@ -11,28 +11,202 @@ import (
 )
 
 var cancellation = topic("cancellation",
-	newCase("before-acquire", "C8", provesCancelBefore,
-		"Acquire under a context that has ended returns the context's error and leaves no ticket, also for a free name"),
-	newCase("while-waiting", "D9 D13 C8", provesCancelWaiting,
-		"a waiter that is cancelled leaves the queue, and the waiters after it move up"),
-	newCase("writer-leaves", "D9 D13 D4 C8", provesWriterLeaves,
-		"readers blocked only by a waiting writer are granted as soon as it gives up"),
-	newCase("any-moment", "D9 C8", provesCancelAnyMoment,
-		"Acquire leaves an empty queue whenever it is cancelled, even at the moment of the grant").keepsBusy(),
-	newCase("deadline", "D7 C8", provesDeadline,
-		"a deadline ends the wait with DeadlineExceeded and leaves no ticket"),
-	newCase("wait-limit", "D7 C8", provesWaitLimit,
-		"WithWait ends the wait with ErrNotAcquired and leaves no ticket; zero does not wait"),
-	newCase("answer-lost", "D9 D14 C8", provesAnswerLost,
-		"an Acquire whose answer was lost, granted or not, leaves no ticket"),
-	newCase("cut-while-asking", "D9 D14 D16 C8", provesCutWhileAsking,
-		"an Acquire that is cancelled while the store does not answer returns soon, and leaves no ticket once the store answers again"),
-	newCase("acquisition-only", "C8", provesAcquisitionOnly,
-		"the context bounds the acquisition only: the lock outlives it and is still renewed"),
-	newCase("release-anyway", "D13 C8", provesReleaseAnyway,
-		"Release works with a context that has ended"),
-	newCase("driver-returns", "D16 D14 C8", provesDriverReturns,
-		"every method of the driver returns soon after its context ends, and never returns ErrLost because of that"),
+	newCase("before-acquire", "C8",
+		"Acquire under a context that has ended returns the context's error and leaves no ticket, also for a free name", func(e *env) {
+			free, held, c := e.name("free"), e.name("held"), e.client()
+			k := e.take(e.client(), held)
+			ctx, cancel := context.WithCancelCause(e.ctx)
+			cancel(errChanged)
+			for _, name := range []string{free, held} {
+				_, err := c.Acquire(ctx, name)
+				e.is(err, context.Canceled, "acquire under a cancelled context")
+				e.says(err, errChanged, "acquire under a cancelled context with a cause")
+				e.is(errOf(c.TryAcquire(ctx, name)), context.Canceled, "try to acquire under a cancelled context")
+			}
+			e.release(k)
+		}),
+	newCase("while-waiting", "D9 D13 C8",
+		"a waiter that is cancelled leaves the queue, and the waiters after it move up", func(e *env) {
+			name, cs := e.name("waiting"), e.clients(3)
+			k := e.take(cs[0], name)
+			a := e.queue(cs[1], name, 2)
+			b := e.queue(cs[2], name, 3)
+			c := e.queue(cs[1], name, 4)
+			a.cancel(errChanged)
+			e.is(a.ended(slacks(2), "it was cancelled"), context.Canceled, "the cancelled Acquire")
+			e.says(a.err, errChanged, "the cancelled Acquire")
+			if queue := e.leaves(name, 3); queue[1].Held {
+				e.failf("the queue is %s, want the first holding", show(queue))
+			}
+			e.holds(k, "after a waiter was cancelled")
+			e.release(k)
+			k = b.granted(patient, "the waiter ahead was cancelled and the holder released")
+			c.cancel(nil)
+			e.is(c.ended(slacks(2), "it was cancelled"), context.Canceled, "the cancelled Acquire")
+			e.leaves(name, 1)
+			e.release(k)
+		}),
+	newCase("writer-leaves", "D9 D13 D4 C8",
+		"readers blocked only by a waiting writer are granted as soon as it gives up", func(e *env) {
+			name, cs := e.name("writer-leaves"), e.clients(3)
+			r1 := e.take(cs[0], name, locker.Shared())
+			w := e.queue(cs[1], name, 2)
+			r2 := e.queue(cs[2], name, 3, locker.Shared())
+			w.cancel(nil)
+			_ = w.ended(slacks(2), "it was cancelled")
+			begun := time.Now()
+			e.release(r2.granted(patient, "the writer before it gave up"))
+			e.atMost(r2.at.Sub(begun), slack, "the grant to a reader after the writer had given up")
+			e.holds(r1, "beside another reader")
+			e.release(r1)
+		}),
+	newCase("any-moment", "D9 C8",
+		"Acquire leaves an empty queue whenever it is cancelled, even at the moment of the grant", func(e *env) {
+			name, cs := e.name("moment"), e.clients(3)
+			for i := range rounds(24) {
+				k := e.take(cs[0], name)
+				p := e.acquire(cs[1], name)
+				if i%2 == 0 {
+					e.awaitQueue(name, 2)
+				}
+				soon := func() { time.Sleep(e.random.upTo(2 * time.Millisecond)) }
+				e.together(func() { soon(); e.release(k) }, func() { soon(); p.cancel(nil) })
+				if err := p.ended(slacks(2), "it was cancelled"); err == nil {
+					e.release(p.lock)
+				} else {
+					e.is(err, context.Canceled, "the cancelled Acquire")
+				}
+				if i%4 == 3 {
+					e.empty(name)
+				}
+			}
+		}).keepsBusy(),
+	newCase("deadline", "D7 C8",
+		"a deadline ends the wait with DeadlineExceeded and leaves no ticket", func(e *env) {
+			name, cs := e.name("deadline"), e.clients(2)
+			k := e.take(cs[0], name)
+			const wait = 300 * time.Millisecond
+			ctx, cancel := context.WithTimeout(e.ctx, wait)
+			defer cancel()
+			p := e.acquireUnder(ctx, cs[1], name)
+			e.is(p.ended(slacks(2).plus(wait, "the limit of the call"), "it began"), context.DeadlineExceeded, "Acquire past its deadline")
+			e.leaves(name, 1)
+			e.holds(k, "after a waiter gave up")
+			e.release(k)
+		}),
+	newCase("wait-limit", "D7 C8",
+		"WithWait ends the wait with ErrNotAcquired and leaves no ticket; zero does not wait", func(e *env) {
+			name, cs := e.name("limit"), e.clients(2)
+			k := e.take(cs[0], name)
+			const wait = 2 * slack // a busy store may need a part of it for its first answer
+			begun := time.Now()
+			p := e.acquire(cs[1], name, locker.WithWait(wait))
+			e.is(p.ended(slacks(2).plus(wait, "the limit of the call"), "it began"), locker.ErrNotAcquired, "Acquire past its wait limit")
+			if took := p.at.Sub(begun); took < wait {
+				e.failf("Acquire with a wait limit of %v gave up after %v", wait, took)
+			}
+			e.leaves(name, 1)
+			p = e.acquire(cs[1], name, locker.WithWait(0))
+			e.is(p.ended(slacks(2), "it began"), locker.ErrNotAcquired, "Acquire that must not wait")
+			e.leaves(name, 1)
+			e.release(k)
+			e.release(e.take(cs[1], name, locker.WithWait(0)))
+		}),
+	newCase("answer-lost", "D9 D14 C8",
+		"an Acquire whose answer was lost, granted or not, leaves no ticket", func(e *env) {
+			c, w := e.wired()
+			free := e.name("lost")
+			w.loseNext(acquireVerb, 1)
+			e.is(errOf(c.Acquire(e.within(patience), free)), errAnswerLost, "acquire whose answer was lost")
+			e.empty(free)
+
+			w.loseNext(acquireVerb, 1)
+			e.is(errOf(c.TryAcquire(e.within(patience), free)), errAnswerLost, "try to acquire, answer lost")
+			e.empty(free)
+
+			busy := e.name("lost-waiting")
+			k := e.take(e.client(), busy)
+			w.loseNext(acquireVerb, 1)
+			w.loseNext(releaseVerb, 1)
+			p := e.queue(c, busy, 2)
+			e.release(k)
+			e.is(p.ended(patient, "the holder released"), errAnswerLost, "acquire whose grant was lost")
+		}),
+	newCase("cut-while-asking", "D9 D14 D16 C8",
+		"an Acquire that is cancelled while the store does not answer returns soon, and leaves no ticket once the store answers again", func(e *env) {
+			name := e.name("cut")
+			c, link := e.linked()
+			e.release(e.take(c, name))
+			for _, held := range []bool{false, true} {
+				var k *locker.Lock
+				if held {
+					k = e.take(e.client(), name)
+				}
+				link.DropReplies(true)
+				p := e.acquire(c, name)
+				e.sleep(50 * time.Millisecond) // let the request reach the store, or not
+				p.cancel(errChanged)
+				err := p.ended(slacks(3), "it was cancelled")
+				if err == nil || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrNotAcquired) {
+					e.failf("Acquire that was cancelled without an answer: got error %v", err)
+				}
+				link.Heal()
+				if held {
+					e.release(k)
+				}
+				e.awaitQueueWithin(e.removalOfUnanswered(), name, 0)
+			}
+		}),
+	newCase("acquisition-only", "C8",
+		"the context bounds the acquisition only: the lock outlives it and is still renewed", func(e *env) {
+			name, cs := e.name("outlives"), e.clients(2)
+			ctx, cancel := context.WithCancel(e.ctx)
+			k, err := cs[0].Acquire(ctx, name, locker.WithTTL(lastingTTL))
+			e.ok(err, "acquire")
+			cancel()
+			e.sleep(2 * lastingTTL)
+			e.holds(k, "two TTLs after the context of its Acquire ended")
+			e.refused(cs[1], name)
+			e.release(k)
+		}),
+	newCase("release-anyway", "D13 C8",
+		"Release works with a context that has ended", func(e *env) {
+			name, cs := e.name("anyway"), e.clients(2)
+			k := e.take(cs[0], name)
+			p := e.queue(cs[1], name, 2)
+			ctx, cancel := context.WithCancel(e.ctx)
+			cancel()
+			e.ok(k.Release(ctx), "release under a cancelled context")
+			e.release(p.granted(patient, "the holder released"))
+		}),
+	newCase("driver-returns", "D16 D14 C8",
+		"every method of the driver returns soon after its context ends, and never returns ErrLost because of that", func(e *env) {
+			name, d1, d2 := e.name("returns"), e.driver(), e.driver()
+			h := e.grant(d1, e.request(name))
+			ended, cancel := context.WithCancel(e.ctx)
+			p := e.queueAt(d2, e.request(name), 2)
+			begun := time.Now()
+			p.cancel(nil)
+			calls := map[string]error{
+				"Acquire": p.ended(slacks(2), "its context ended"),
+			}
+			cancel()
+			calls["Renew"] = d1.Renew(ended, h, time.Minute)
+			_, calls["Inspect"] = d1.Inspect(ended, name)
+			other := e.request(name)
+			other.Wait = false
+			_, calls["Acquire without waiting"] = d2.Acquire(ended, other)
+			e.atMost(time.Since(begun), 2*slack, "calls whose context had ended")
+			for verb, err := range calls {
+				if errors.Is(err, driver.ErrLost) {
+					e.failf("%s under a context that had ended: got ErrLost, which is not known", verb)
+				}
+			}
+			_ = d2.Release(e.within(patience), p.r.Hold(0))
+			_ = d2.Release(e.within(patience), other.Hold(0))
+			e.untouched(d1, h)
+			e.drop(d1, h)
+		}),
 )
 
 var errChanged = errors.New("changed my mind")
@@ -43,218 +217,4 @@ func (e *env) says(err, cause error, doing string) {
 	if err == nil || !strings.Contains(err.Error(), cause.Error()) || errors.Is(err, cause) {
 		e.failf("%s: got error %v, want %q in its text, and no more of it", doing, err, cause)
 	}
-}
-
-func provesCancelBefore(e *env) {
-	free, held := e.name("free"), e.name("held")
-	c := e.client()
-	k := e.take(e.client(), held)
-	ctx, cancel := context.WithCancelCause(e.ctx)
-	cancel(errChanged)
-	for _, name := range []string{free, held} {
-		_, err := c.Acquire(ctx, name)
-		e.is(err, context.Canceled, "acquire under a cancelled context")
-		e.says(err, errChanged, "acquire under a cancelled context with a cause")
-		_, err = c.TryAcquire(ctx, name)
-		e.is(err, context.Canceled, "try to acquire under a cancelled context")
-	}
-	e.release(k)
-}
-
-func provesCancelWaiting(e *env) {
-	name := e.name("waiting")
-	cs := e.clients(3)
-	k := e.take(cs[0], name)
-	a := e.queue(cs[1], name, 2)
-	b := e.queue(cs[2], name, 3)
-	c := e.queue(cs[1], name, 4)
-	a.cancel(errChanged)
-	e.is(a.ended(slacks(2), "it was cancelled"), context.Canceled, "the cancelled Acquire")
-	e.says(a.err, errChanged, "the cancelled Acquire")
-	if queue := e.leaves(name, 3); queue[1].Held {
-		e.failf("the queue is %s, want the first holding", show(queue))
-	}
-	e.holds(k, "after a waiter was cancelled")
-	e.release(k)
-	k = b.granted(patient, "the waiter ahead was cancelled and the holder released")
-	c.cancel(nil)
-	e.is(c.ended(slacks(2), "it was cancelled"), context.Canceled, "the cancelled Acquire")
-	e.leaves(name, 1)
-	e.release(k)
-}
-
-func provesWriterLeaves(e *env) {
-	name := e.name("writer-leaves")
-	cs := e.clients(3)
-	r1 := e.take(cs[0], name, locker.Shared())
-	w := e.queue(cs[1], name, 2)
-	r2 := e.queue(cs[2], name, 3, locker.Shared())
-	w.cancel(nil)
-	_ = w.ended(slacks(2), "it was cancelled")
-	begun := time.Now()
-	e.release(r2.granted(patient, "the writer before it gave up"))
-	e.atMost(r2.at.Sub(begun), slack, "the grant to a reader after the writer had given up")
-	e.holds(r1, "beside another reader")
-	e.release(r1)
-}
-
-func provesCancelAnyMoment(e *env) {
-	name := e.name("moment")
-	cs := e.clients(3)
-	for i := range rounds(24) {
-		k := e.take(cs[0], name)
-		p := e.acquire(cs[1], name)
-		if i%2 == 0 {
-			e.awaitQueue(name, 2)
-		}
-		e.each(2, func(j int) {
-			time.Sleep(e.random.upTo(2 * time.Millisecond))
-			if j == 0 {
-				e.release(k)
-			} else {
-				p.cancel(nil)
-			}
-		})
-		if err := p.ended(slacks(2), "it was cancelled"); err == nil {
-			e.release(p.lock)
-		} else {
-			e.is(err, context.Canceled, "the cancelled Acquire")
-		}
-		if i%4 == 3 {
-			e.empty(name)
-		}
-	}
-}
-
-func provesDeadline(e *env) {
-	name := e.name("deadline")
-	cs := e.clients(2)
-	k := e.take(cs[0], name)
-	const wait = 300 * time.Millisecond
-	ctx, cancel := context.WithTimeout(e.ctx, wait)
-	defer cancel()
-	p := e.acquireUnder(ctx, cs[1], name)
-	e.is(p.ended(slacks(2).plus(wait, "the limit of the call"), "it began"), context.DeadlineExceeded, "Acquire past its deadline")
-	e.leaves(name, 1)
-	e.holds(k, "after a waiter gave up")
-	e.release(k)
-}
-
-func provesWaitLimit(e *env) {
-	name := e.name("limit")
-	cs := e.clients(2)
-	k := e.take(cs[0], name)
-	const wait = 2 * slack // a busy store may need a part of it for its first answer
-	begun := time.Now()
-	p := e.acquire(cs[1], name, locker.WithWait(wait))
-	e.is(p.ended(slacks(2).plus(wait, "the limit of the call"), "it began"), locker.ErrNotAcquired, "Acquire past its wait limit")
-	if took := p.at.Sub(begun); took < wait {
-		e.failf("Acquire with a wait limit of %v gave up after %v", wait, took)
-	}
-	e.leaves(name, 1)
-	p = e.acquire(cs[1], name, locker.WithWait(0))
-	e.is(p.ended(slacks(2), "it began"), locker.ErrNotAcquired, "Acquire that must not wait")
-	e.leaves(name, 1)
-	e.release(k)
-	e.release(e.take(cs[1], name, locker.WithWait(0)))
-}
-
-func provesAnswerLost(e *env) {
-	c, w := e.wired()
-	free := e.name("lost")
-	w.loseNext(acquireVerb, 1)
-	_, err := c.Acquire(e.within(patience), free)
-	e.is(err, errAnswerLost, "acquire whose answer was lost")
-	e.empty(free)
-
-	w.loseNext(acquireVerb, 1)
-	_, err = c.TryAcquire(e.within(patience), free)
-	e.is(err, errAnswerLost, "try to acquire, answer lost")
-	e.empty(free)
-
-	busy := e.name("lost-waiting")
-	k := e.take(e.client(), busy)
-	w.loseNext(acquireVerb, 1)
-	w.loseNext(releaseVerb, 1)
-	p := e.queue(c, busy, 2)
-	e.release(k)
-	e.is(p.ended(patient, "the holder released"), errAnswerLost, "acquire whose grant was lost")
-}
-
-func provesCutWhileAsking(e *env) {
-	name := e.name("cut")
-	c, link := e.linked()
-	e.release(e.take(c, name))
-	for _, held := range []bool{false, true} {
-		var k *locker.Lock
-		if held {
-			k = e.take(e.client(), name)
-		}
-		link.DropReplies(true)
-		p := e.acquire(c, name)
-		e.sleep(50 * time.Millisecond) // let the request reach the store, or not
-		p.cancel(errChanged)
-		err := p.ended(slacks(3), "it was cancelled")
-		if err == nil || errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrNotAcquired) {
-			e.failf("Acquire that was cancelled without an answer: got error %v", err)
-		}
-		link.Heal()
-		if held {
-			e.release(k)
-		}
-		e.awaitQueueWithin(e.removalOfUnanswered(), name, 0)
-	}
-}
-
-func provesAcquisitionOnly(e *env) {
-	name := e.name("outlives")
-	cs := e.clients(2)
-	ctx, cancel := context.WithCancel(e.ctx)
-	k, err := cs[0].Acquire(ctx, name, locker.WithTTL(lastingTTL))
-	e.ok(err, "acquire")
-	cancel()
-	e.sleep(2 * lastingTTL)
-	e.holds(k, "two TTLs after the context of its Acquire ended")
-	e.refused(cs[1], name)
-	e.release(k)
-}
-
-func provesReleaseAnyway(e *env) {
-	name := e.name("anyway")
-	cs := e.clients(2)
-	k := e.take(cs[0], name)
-	p := e.queue(cs[1], name, 2)
-	ctx, cancel := context.WithCancel(e.ctx)
-	cancel()
-	e.ok(k.Release(ctx), "release under a cancelled context")
-	e.release(p.granted(patient, "the holder released"))
-}
-
-func provesDriverReturns(e *env) {
-	name := e.name("returns")
-	d1, d2 := e.driver(), e.driver()
-	h := e.grant(d1, e.request(name))
-	ended, cancel := context.WithCancel(e.ctx)
-	p := e.queueAt(d2, e.request(name), 2)
-	begun := time.Now()
-	p.cancel(nil)
-	calls := map[string]error{
-		"Acquire": p.ended(slacks(2), "its context ended"),
-	}
-	cancel()
-	calls["Renew"] = d1.Renew(ended, h, time.Minute)
-	_, calls["Inspect"] = d1.Inspect(ended, name)
-	other := e.request(name)
-	other.Wait = false
-	_, calls["Acquire without waiting"] = d2.Acquire(ended, other)
-	e.atMost(time.Since(begun), 2*slack, "calls whose context had ended")
-	for verb, err := range calls {
-		if errors.Is(err, driver.ErrLost) {
-			e.failf("%s under a context that had ended: got ErrLost, which is not known", verb)
-		}
-	}
-	_ = d2.Release(e.within(patience), p.r.Hold(0))
-	_ = d2.Release(e.within(patience), other.Hold(0))
-	e.untouched(d1, h)
-	e.drop(d1, h)
 }

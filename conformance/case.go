@@ -44,7 +44,7 @@ func topic(name string, cases ...Case) []Case {
 }
 
 // newCase returns a case that needs nothing and runs beside any other. The rules are separated by blanks.
-func newCase(name, rules string, prove func(*env), explain string) Case {
+func newCase(name, rules, explain string, prove func(*env)) Case {
 	return Case{Name: name, Rules: strings.Fields(rules), Explain: explain, prove: prove}
 }
 
@@ -63,8 +63,8 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 func Cases() []Case {
 	var all []Case
 	for _, cases := range [][]Case{
-		exclusion, fairness, expiry, ownership, reentry, fencing, loss, cancellation, removal, timeLimits, minHolds,
-		names, options, failures, closing, inspection, histories, leaks, outages,
+		exclusion, fairness, handOffs, tries, joins, expiry, ownership, lapses, reentry, fencing, loss, cancellation, removal, timeLimits, minHolds,
+		names, options, failures, unanswered, closing, inspection, histories, leaks, outages, downs, endedWaits,
 	} {
 		all = append(all, cases...)
 	}
@@ -139,6 +139,9 @@ func (e *env) skip(why string) {
 		e.h.skip(why)
 	}
 }
+
+// errOf returns the error of a call.
+func errOf(_ any, err error) error { return err }
 
 // is ends the case when err does not wrap want.
 func (e *env) is(err, want error, doing string, args ...any) {

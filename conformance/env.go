@@ -244,6 +244,9 @@ func (e *env) each(n int, f func(i int)) {
 	}
 }
 
+// together runs functions concurrently, as each does.
+func (e *env) together(fs ...func()) { e.each(len(fs), func(i int) { fs[i]() }) }
+
 // within returns a context that ends after d.
 func (e *env) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeoutCause(e.ctx, d, fmt.Errorf("not within %v", d))

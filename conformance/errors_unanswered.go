@@ -16,6 +16,100 @@ const (
 	closeBound  = 100 * time.Millisecond
 )
 
+var unanswered = topic("errors",
+	newCase("driver-cut-off", "D14 D16 D17 C9",
+		"while the driver is cut off from the store, every method returns soon after its context ends, and does not guess the outcome", func(e *env) {
+			d, ms := e.cutOff()
+			e.each(len(ms), func(i int) {
+				late, _ := e.unanswered(ms[i], slack/2)
+				e.atMost(late, 2*slack, "the return of %s, after the end of its context,", ms[i].name)
+			})
+			begun := time.Now()
+			_ = d.Close() // may return an error
+			e.atMost(time.Since(begun), storeBound, "Close while the store cannot be reached")
+		}).needs(NeedLink),
+	newCase("return-in-time", "D16 D14 C9",
+		"while the store does not answer, every method of the driver returns within 50 ms after its context ends", func(e *env) {
+			const limit = 250 * time.Millisecond
+			sets := make([][]method, 3)
+			e.each(len(sets), func(i int) { _, sets[i] = e.cutOff() })
+			for j, m := range sets[0] {
+				e.inTime(m.name+" after its context has ended", bound{returnBound, "D16"}, func() []time.Duration {
+					took := make([]time.Duration, len(sets))
+					e.each(len(sets), func(i int) { took[i], _ = e.unanswered(sets[i][j], limit) })
+					return took
+				})
+			}
+			d, link := e.linkedDriver()
+			e.inTime("a waiting Acquire after its context has ended", bound{returnBound, "D16"}, func() []time.Duration {
+				link.Heal()
+				took := make([]time.Duration, 3)
+				holder := e.driver()
+				ps := make([]*driverPending, len(took))
+				e.each(len(ps), func(i int) {
+					name := e.uncheckedName("waits")
+					e.grant(holder, e.request(name))
+					ps[i] = e.queueAt(d, e.request(name), 2)
+				})
+				link.Cut()
+				for i, p := range ps {
+					begun := time.Now()
+					p.cancel(nil)
+					e.is(p.ended(patient, "its context ended"), context.Canceled, "a waiting Acquire")
+					took[i] = p.at.Sub(begun)
+				}
+				return took
+			})
+		}).needs(NeedLink).at(measuring),
+	// The driver has time to notice the outage and to try to connect.
+	newCase("why-not-connected", "D16 C9",
+		"while the store is down, a method whose context ends returns the reason why it could not connect", func(e *env) {
+			d := e.driver()
+			ms := e.methods(d)
+			s := e.server()
+			s.kill()
+			e.sleep(slack / 2)
+			e.each(len(ms), func(i int) {
+				_, err := e.unanswered(ms[i], 2*slack)
+				if !saysMore(err) && !strings.Contains(err.Error(), "refused") {
+					e.failf("%s while the store is down: its error is %q, without the reason why it could not connect (D16)", ms[i].name, err)
+				}
+			})
+			s.start()
+		}).needs(NeedServer).at(ownStore),
+	// The requests of these Acquires may have been executed, or may still be.
+	newCase("no-ticket-is-true", "D9 C9",
+		"an Acquire whose error is marked by NoTicket has left no ticket, and none appears later", func(e *env) {
+			holder, watcher := e.driver(), e.driver()
+			d, link := e.linkedDriver()
+			e.drop(d, e.grant(d, e.request(e.name("warm"))))
+			for what, fault := range map[string]func(){
+				"a wait that was cancelled":            func() {},
+				"a request whose replies are lost":     func() { link.DropReplies(true) },
+				"a request that is delayed on the way": link.Cut,
+			} {
+				name := e.uncheckedName("no-ticket")
+				h := e.grant(holder, e.request(name))
+				fault()
+				r := e.request(name)
+				ctx, cancel := context.WithTimeout(e.ctx, slack/4)
+				_, err := d.Acquire(ctx, r)
+				cancel()
+				link.Heal()
+				if errors.Is(err, driver.ErrNoTicket) {
+					e.neverShown(watcher, r, what)
+				}
+				e.eventually(patient, "releasing a ticket by its ID", func() error {
+					if err := d.Release(e.within(slack), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+						return err
+					}
+					return nil
+				})
+				e.drop(holder, h)
+			}
+		}).needs(NeedLink),
+)
+
 // method is a call of one method of a driver.
 type method struct {
 	name string
@@ -33,9 +127,9 @@ func (e *env) methods(d driver.Driver) []method {
 	ms := []method{
 		{"Renew", func(ctx context.Context) error { return d.Renew(ctx, renewed, time.Minute) }},
 		{"Release", func(ctx context.Context) error { return d.Release(ctx, released) }},
-		{"Inspect", func(ctx context.Context) error { _, err := d.Inspect(ctx, inspected); return err }},
-		{"Acquire that waits", func(ctx context.Context) error { _, err := d.Acquire(ctx, wait); return err }},
-		{"Acquire that does not wait", func(ctx context.Context) error { _, err := d.Acquire(ctx, try); return err }},
+		{"Inspect", func(ctx context.Context) error { return errOf(d.Inspect(ctx, inspected)) }},
+		{"Acquire that waits", func(ctx context.Context) error { return errOf(d.Acquire(ctx, wait)) }},
+		{"Acquire that does not wait", func(ctx context.Context) error { return errOf(d.Acquire(ctx, try)) }},
 	}
 	if b, ok := d.(driver.BatchRenewer); ok {
 		ms = append(ms, method{"RenewAll", func(ctx context.Context) error {
@@ -43,7 +137,7 @@ func (e *env) methods(d driver.Driver) []method {
 		}})
 	}
 	if l, ok := d.(driver.Lister); ok {
-		ms = append(ms, method{"List", func(ctx context.Context) error { _, err := l.List(ctx); return err }})
+		ms = append(ms, method{"List", func(ctx context.Context) error { return errOf(l.List(ctx)) }})
 	}
 	if p, ok := d.(driver.Pinger); ok {
 		ms = append(ms, method{"Ping", p.Ping})
@@ -85,99 +179,6 @@ func (e *env) cutOff() (driver.Driver, []method) {
 	ms := e.methods(d)
 	link.Cut()
 	return d, ms
-}
-
-func provesDriverCutOff(e *env) {
-	d, ms := e.cutOff()
-	e.each(len(ms), func(i int) {
-		late, _ := e.unanswered(ms[i], slack/2)
-		e.atMost(late, 2*slack, "the return of %s, after the end of its context,", ms[i].name)
-	})
-	begun := time.Now()
-	_ = d.Close() // may return an error
-	e.atMost(time.Since(begun), storeBound, "Close while the store cannot be reached")
-}
-
-func provesReturnInTime(e *env) {
-	const limit = 250 * time.Millisecond
-	sets := make([][]method, 3)
-	e.each(len(sets), func(i int) { _, sets[i] = e.cutOff() })
-	for j, m := range sets[0] {
-		e.inTime(m.name+" after its context has ended", bound{returnBound, "D16"}, func() []time.Duration {
-			took := make([]time.Duration, len(sets))
-			e.each(len(sets), func(i int) { took[i], _ = e.unanswered(sets[i][j], limit) })
-			return took
-		})
-	}
-	d, link := e.linkedDriver()
-	e.inTime("a waiting Acquire after its context has ended", bound{returnBound, "D16"}, func() []time.Duration {
-		link.Heal()
-		took := make([]time.Duration, 3)
-		holder := e.driver()
-		ps := make([]*driverPending, len(took))
-		e.each(len(ps), func(i int) {
-			name := e.uncheckedName("waits")
-			e.grant(holder, e.request(name))
-			ps[i] = e.queueAt(d, e.request(name), 2)
-		})
-		link.Cut()
-		for i, p := range ps {
-			begun := time.Now()
-			p.cancel(nil)
-			e.is(p.ended(patient, "its context ended"), context.Canceled, "a waiting Acquire")
-			took[i] = p.at.Sub(begun)
-		}
-		return took
-	})
-}
-
-// provesWhyNotConnected gives the driver time to notice the outage and to try to
-// connect.
-func provesWhyNotConnected(e *env) {
-	d := e.driver()
-	ms := e.methods(d)
-	s := e.server()
-	s.kill()
-	e.sleep(slack / 2)
-	e.each(len(ms), func(i int) {
-		_, err := e.unanswered(ms[i], 2*slack)
-		if !saysMore(err) && !strings.Contains(err.Error(), "refused") {
-			e.failf("%s while the store is down: its error is %q, without the reason why it could not connect (D16)", ms[i].name, err)
-		}
-	})
-	s.start()
-}
-
-// provesNoTicketIsTrue ends Acquires whose requests may have been executed, or may
-// still be.
-func provesNoTicketIsTrue(e *env) {
-	holder, watcher := e.driver(), e.driver()
-	d, link := e.linkedDriver()
-	e.drop(d, e.grant(d, e.request(e.name("warm"))))
-	for what, fault := range map[string]func(){
-		"a wait that was cancelled":            func() {},
-		"a request whose replies are lost":     func() { link.DropReplies(true) },
-		"a request that is delayed on the way": link.Cut,
-	} {
-		name := e.uncheckedName("no-ticket")
-		h := e.grant(holder, e.request(name))
-		fault()
-		r := e.request(name)
-		ctx, cancel := context.WithTimeout(e.ctx, slack/4)
-		_, err := d.Acquire(ctx, r)
-		cancel()
-		link.Heal()
-		if errors.Is(err, driver.ErrNoTicket) {
-			e.neverShown(watcher, r, what)
-		}
-		e.eventually(patient, "releasing a ticket by its ID", func() error {
-			if err := d.Release(e.within(slack), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
-				return err
-			}
-			return nil
-		})
-		e.drop(holder, h)
-	}
 }
 
 // neverShown fails if Inspect shows a ticket that NoTicket says does not exist.

@@ -12,24 +12,91 @@ import (
 )
 
 var exclusion = topic("exclusion",
-	newCase("counter", "D4 C1", provesCounter,
-		"an unprotected counter that many clients increase under the lock loses no increment").keepsBusy(),
-	newCase("mutex", "D4 D5 C1", func(e *env) { contend(e, exclusively) },
-		"of many clients that want a name exclusively, only one at a time believes that it holds it").keepsBusy(),
-	newCase("readers-and-writers", "D4 D5 C1", func(e *env) { contend(e, exclusively, shared(0), shared(0)) },
-		"readers and writers obey the grant rule at every instant").keepsBusy(),
-	newCase("permits", "D4 D5 C1", func(e *env) { contend(e, shared(3)) },
-		"a semaphore never has more than n holders, under contention").keepsBusy(),
-	newCase("mixed", "D4 D5 C1", func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) },
-		"writers, readers and permits of different limits obey the grant rule at every instant").keepsBusy(),
-	newCase("permits-all-used", "D4 C1", provesPermits,
-		"a semaphore of n has n holders at the same time, and the next waits for one of them"),
-	newCase("readers-share", "D4 C1", provesReadersShare,
-		"readers of several processes hold at the same time, and block a writer"),
-	newCase("writer-alone", "D4 C1", provesWriterAlone,
-		"a writer blocks writers, readers and permits of every process, including its own"),
-	newCase("queue-obeys-rule", "D4 D5 D15 C1", provesQueueObeysRule,
-		"after every change of the queue exactly those tickets are held that the grant rule allows").keepsBusy(),
+	newCase("counter", "D4 C1",
+		"an unprotected counter that many clients increase under the lock loses no increment", func(e *env) {
+			name, cs := e.name("counter"), e.clients(processes)
+			n := rounds(20)
+			var counter atomic.Int64 // atomic for the race detector; the increment is not
+			e.each(processes*perProcess, func(i int) {
+				for range n {
+					k := e.take(cs[i%processes], name)
+					seen := counter.Load()
+					runtime.Gosched()
+					counter.Store(seen + 1)
+					e.release(k)
+				}
+			})
+			if want := int64(processes * perProcess * n); counter.Load() != want {
+				e.failf("the counter is %d after %d increments under the lock", counter.Load(), want)
+			}
+		}).keepsBusy(),
+	newCase("mutex", "D4 D5 C1",
+		"of many clients that want a name exclusively, only one at a time believes that it holds it", func(e *env) { contend(e, exclusively) }).keepsBusy(),
+	newCase("readers-and-writers", "D4 D5 C1",
+		"readers and writers obey the grant rule at every instant", func(e *env) { contend(e, exclusively, shared(0), shared(0)) }).keepsBusy(),
+	newCase("permits", "D4 D5 C1",
+		"a semaphore never has more than n holders, under contention", func(e *env) { contend(e, shared(3)) }).keepsBusy(),
+	newCase("mixed", "D4 D5 C1",
+		"writers, readers and permits of different limits obey the grant rule at every instant", func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) }).keepsBusy(),
+	newCase("permits-all-used", "D4 C1",
+		"a semaphore of n has n holders at the same time, and the next waits for one of them", func(e *env) {
+			const n = 3
+			name, cs := e.name("permits"), e.clients(2)
+			var locks []*locker.Lock
+			for i := range n {
+				locks = append(locks, e.takeNow(cs[i%2], name, locker.Limit(n)))
+			}
+			e.refused(cs[0], name, locker.Limit(n))
+			p := e.queue(cs[1], name, n+1, locker.Limit(n))
+			p.waits("all permits are held")
+			e.release(locks[1])
+			locks[1] = p.granted(patient, "a permit was released")
+			e.refused(cs[1], name, locker.Limit(n))
+			for _, k := range locks {
+				e.holds(k, "one of %d permits", n)
+				e.release(k)
+			}
+		}),
+	newCase("readers-share", "D4 C1",
+		"readers of several processes hold at the same time, and block a writer", func(e *env) {
+			name, cs := e.name("readers"), e.clients(3)
+			r1 := e.takeNow(cs[0], name, locker.Shared())
+			r2 := e.takeNow(cs[1], name, locker.Shared())
+			e.refused(cs[2], name)
+			w := e.queue(cs[2], name, 3)
+			e.release(r1)
+			e.awaitQueue(name, 2)
+			w.waits("a reader holds")
+			e.handOver(r2, w)
+		}),
+	newCase("writer-alone", "D4 C1",
+		"a writer blocks writers, readers and permits of every process, including its own", func(e *env) {
+			name, cs := e.name("writer"), e.clients(2)
+			k := e.takeNow(cs[0], name)
+			for _, c := range cs {
+				e.refused(c, name)
+				e.refused(c, name, locker.Shared())
+				e.refused(c, name, locker.Limit(5))
+			}
+			e.holds(k, "after others were refused")
+			e.release(k)
+		}),
+	// The queues have every kind of ticket, and tickets are removed at random positions.
+	newCase("queue-obeys-rule", "D4 D5 D15 C1",
+		"after every change of the queue exactly those tickets are held that the grant rule allows", func(e *env) {
+			kinds := []kind{exclusively, shared(0), shared(1), shared(2), shared(3)}
+			cs := e.clients(2)
+			for range rounds(8) {
+				q := &queueModel{e: e, name: e.name("queue")}
+				for i := range 6 {
+					kd := kinds[e.random.intN(len(kinds))]
+					q.add(cs[i%2], kd, i)
+				}
+				for len(q.members) > 0 {
+					q.remove(e.random.intN(len(q.members)))
+				}
+			}
+		}).keepsBusy(),
 )
 
 // kind is a kind of request.
@@ -80,30 +147,10 @@ const (
 	perProcess = 3
 )
 
-func provesCounter(e *env) {
-	name := e.name("counter")
-	cs := e.clients(processes)
-	n := rounds(20)
-	var counter atomic.Int64 // atomic for the race detector; the increment is not
-	e.each(processes*perProcess, func(i int) {
-		for range n {
-			k := e.take(cs[i%processes], name)
-			seen := counter.Load()
-			runtime.Gosched()
-			counter.Store(seen + 1)
-			e.release(k)
-		}
-	})
-	if want := int64(processes * perProcess * n); counter.Load() != want {
-		e.failf("the counter is %d after %d increments under the lock", counter.Load(), want)
-	}
-}
-
 // contend lets several goroutines of several processes acquire a name in random
 // ways, and checks what they observed against the grant rule.
 func contend(e *env, kinds ...kind) {
-	name := e.name("contend")
-	cs := e.clients(processes)
+	name, cs := e.name("contend"), e.clients(processes)
 	var l ledger
 	e.each(processes*perProcess, func(i int) {
 		for range rounds(16) {
@@ -118,70 +165,6 @@ func contend(e *env, kinds ...kind) {
 		}
 	})
 	e.ok(l.check(), "the history of %q", name)
-}
-
-func provesPermits(e *env) {
-	const n = 3
-	name := e.name("permits")
-	cs := e.clients(2)
-	var locks []*locker.Lock
-	for i := range n {
-		locks = append(locks, e.takeNow(cs[i%2], name, locker.Limit(n)))
-	}
-	e.refused(cs[0], name, locker.Limit(n))
-	p := e.queue(cs[1], name, n+1, locker.Limit(n))
-	p.waits("all permits are held")
-	e.release(locks[1])
-	locks[1] = p.granted(patient, "a permit was released")
-	e.refused(cs[1], name, locker.Limit(n))
-	for _, k := range locks {
-		e.holds(k, "one of %d permits", n)
-		e.release(k)
-	}
-}
-
-func provesReadersShare(e *env) {
-	name := e.name("readers")
-	cs := e.clients(3)
-	r1 := e.takeNow(cs[0], name, locker.Shared())
-	r2 := e.takeNow(cs[1], name, locker.Shared())
-	e.refused(cs[2], name)
-	w := e.queue(cs[2], name, 3)
-	e.release(r1)
-	e.awaitQueue(name, 2)
-	w.waits("a reader holds")
-	e.release(r2)
-	e.release(w.granted(patient, "the last reader released"))
-}
-
-func provesWriterAlone(e *env) {
-	name := e.name("writer")
-	cs := e.clients(2)
-	k := e.takeNow(cs[0], name)
-	for _, c := range cs {
-		e.refused(c, name)
-		e.refused(c, name, locker.Shared())
-		e.refused(c, name, locker.Limit(5))
-	}
-	e.holds(k, "after others were refused")
-	e.release(k)
-}
-
-// provesQueueObeysRule builds queues of every kind of ticket, and removes tickets at
-// random positions.
-func provesQueueObeysRule(e *env) {
-	kinds := []kind{exclusively, shared(0), shared(1), shared(2), shared(3)}
-	cs := e.clients(2)
-	for range rounds(8) {
-		q := &queueModel{e: e, name: e.name("queue")}
-		for i := range 6 {
-			kd := kinds[e.random.intN(len(kinds))]
-			q.add(cs[i%2], kd, i)
-		}
-		for len(q.members) > 0 {
-			q.remove(e.random.intN(len(q.members)))
-		}
-	}
 }
 
 // queueModel is the queue as it should be.

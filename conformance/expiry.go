@@ -12,44 +12,213 @@ import (
 )
 
 var expiry = topic("expiry",
-	newCase("fixed-lease", "D10 D11 C3", func(e *env) { fixedLease(e, e.ttl()) },
-		"a fixed lease ends at its TTL, not earlier, and the holder is notified"),
-	newCase("short-lease", "D10 C3", func(e *env) { fixedLease(e, shortTTL/2) },
-		"a lease shorter than the store can give ends at its TTL too, while its process lives"),
-	newCase("nobody-renews", "D10 C3", provesNobodyRenews,
-		"a lease that is not renewed ends in the store even if nobody waits for it"),
-	newCase("crashed-holder", "D10 C3", func(e *env) { crashedHolder(e, e.ttl(), 0) },
-		"the lock of a process that died is granted to the next within Bounds.Crash"),
-	newCase("crashed-after-renewals", "D10 D12 C3", func(e *env) { crashedHolder(e, e.lasting(), e.lasting()*3/2) },
-		"Bounds.Crash counts from the last renewal, and earlier renewals do not add up"),
-	newCase("crashed-reader", "D10 D4 C3", provesCrashedReader,
-		"a reader that died blocks a writer for no longer than Bounds.Crash; live readers keep the lock"),
-	newCase("renewed-lease", "D12 C3", provesRenewedLease,
-		"a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile"),
-	newCase("renewed-together", "D12 D14 C3", provesRenewedTogether,
-		"many locks of one process are renewed in a batch, and each gets its own answer").keepsBusy(),
-	newCase("short-leases-repeated", "D11 C3", provesShortAgain,
-		"short leases are granted many times in a row, and no ticket is lost"),
-	newCase("extended-lease", "D12 C3", provesExtendedLease,
-		"Extend lengthens a fixed lease in the store too, and the lease still ends"),
-	newCase("crashed-waiters", "D8 C3", provesCrashedWaiters,
-		"several waiters that died delay the queue by Bounds.Liveness in all").needs(NeedLink),
-	newCase("crashed-waiters-leave", "D8 C3", func(e *env) { crashedWaitersLeave(e, 0) },
-		"waiters that died leave the queue within Bounds.Liveness, also while the lock is held").needs(NeedLink),
-	newCase("crashed-long-waiters", "D8 C3", func(e *env) { crashedWaitersLeave(e, e.heartbeats()) },
-		"waiters that died after a long wait leave the queue within Bounds.Liveness too").needs(NeedLink),
-	newCase("stated-bounds", "D10 C3", provesStatedBounds,
-		"the bounds that the driver states are possible, and a lease ends within them and not before its TTL"),
-	newCase("long-waiter", "D8 C3", provesLongWaiter,
-		"a live waiter stays queued for longer than Bounds.Liveness"),
-	newCase("short-lived-visitors", "D10 C3", provesShortLivedVisitors,
-		"the lock of a process that died is granted within Bounds.Crash even if each process that asks for it lives for a moment"),
+	newCase("fixed-lease", "D10 D11 C3",
+		"a fixed lease ends at its TTL, not earlier, and the holder is notified", func(e *env) { fixedLease(e, e.ttl()) }),
+	newCase("short-lease", "D10 C3",
+		"a lease shorter than the store can give ends at its TTL too, while its process lives", func(e *env) { fixedLease(e, shortTTL/2) }),
+	newCase("nobody-renews", "D10 C3",
+		"a lease that is not renewed ends in the store even if nobody waits for it", func(e *env) {
+			name, ttl := e.name("nobody"), e.ttl()
+			e.take(e.client(), name, locker.WithTTL(ttl), locker.WithoutRenewal())
+			e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
+		}),
+	newCase("crashed-holder", "D10 C3",
+		"the lock of a process that died is granted to the next within Bounds.Crash", func(e *env) { crashedHolder(e, e.ttl(), 0) }),
+	newCase("crashed-after-renewals", "D10 D12 C3",
+		"Bounds.Crash counts from the last renewal, and earlier renewals do not add up", func(e *env) { crashedHolder(e, e.lasting(), e.lasting()*3/2) }),
+	newCase("crashed-reader", "D10 D4 C3",
+		"a reader that died blocks a writer for no longer than Bounds.Crash; live readers keep the lock", func(e *env) {
+			name, ttl := e.name("reader"), e.lasting()
+			c, link := e.linked()
+			e.take(c, name, locker.Shared(), locker.WithTTL(ttl))
+			alive := e.take(e.client(), name, locker.Shared(), locker.WithTTL(ttl))
+			w := e.queue(e.client(), name, 3)
+			link.Cut()
+			e.awaitQueueWithin(e.crash(ttl), name, 2)
+			w.waits("a live reader holds")
+			e.holds(alive, "after another reader died")
+			e.handOver(alive, w)
+		}),
+	newCase("renewed-lease", "D12 C3",
+		"a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile", func(e *env) {
+			name, ttl := e.name("renewed"), e.lasting()
+			lives := ttl * 5 / 2
+			cs := e.clients(2)
+			k := e.take(cs[0], name, locker.WithTTL(ttl))
+			readers := e.take(cs[1], e.name("renewed-readers"), locker.Shared(), locker.WithTTL(lastingTTL))
+			p := e.queue(cs[1], name, 2)
+			for begun := time.Now(); time.Since(begun) < lives; {
+				e.sleep(ttl / 4)
+				e.holds(k, "%v after its grant, with a lease of %v that is renewed", time.Since(begun), ttl)
+				e.holds(readers, "with a lease of %v that is renewed", lastingTTL)
+				p.waits("the holder renews")
+			}
+			e.refused(cs[1], name)
+			e.release(readers)
+			e.handOver(k, p)
+		}),
+	// One of many tickets is removed without the core: its next renewal fails, and no other.
+	newCase("renewed-together", "D12 D14 C3",
+		"many locks of one process are renewed in a batch, and each gets its own answer", func(e *env) {
+			n := rounds(32)
+			c, w := e.wired()
+			locks, holds := make([]*locker.Lock, n), make([]driver.Hold, n)
+			for i := range n {
+				locks[i] = e.take(c, e.name(fmt.Sprint("together-", i)), locker.WithTTL(lastingTTL))
+				holds[i] = w.lastGrant()
+			}
+			e.sleep(lastingTTL / 2)
+			gone := n / 3
+			e.drop(w.d, holds[gone])
+			e.eventually(slacks(1).plus(lastingTTL, "a TTL, in which there are renewals"), "waiting for a renewal to fail", func() error {
+				if locks[gone].Err() == nil {
+					return errors.New("a lock whose ticket is gone from the store is held")
+				}
+				return nil
+			})
+			e.sleep(2 * lastingTTL)
+			for i, k := range locks {
+				if i != gone {
+					e.holds(k, "after two TTLs of renewals, beside one that was lost")
+					e.oneTicket(k)
+					e.release(k)
+				}
+			}
+		}).keepsBusy(),
+	newCase("short-leases-repeated", "D11 C3",
+		"short leases are granted many times in a row, and no ticket is lost", func(e *env) {
+			var lost atomic.Int64
+			name := e.name("short")
+			c := e.client(locker.WithObserver(func(_ context.Context, ev locker.Event) {
+				early := ev.Elapsed < shortTTL/2 // else the answer of the store came late
+				if ev.Name == name && early && (ev.Kind == locker.EventRejoined || ev.Kind == locker.EventLost) {
+					lost.Add(1)
+				}
+			}))
+			held := e.take(c, e.name("session"), locker.WithTTL(shortTTL)) // a shared session is as old as this lease
+			d := e.driver()
+			for range 8 {
+				e.release(e.takeNow(c, name, locker.WithTTL(shortTTL)))
+				e.askedInTime(d)
+				e.sleep(shortTTL * 3 / 8)
+			}
+			if n := lost.Load(); n > 0 {
+				e.failf("%d tickets of leases of %v were lost in half of that, though all were released in time", n, shortTTL)
+			}
+			_ = held.Release(e.within(patience)) // it may be lost if the machine is loaded
+		}),
+	newCase("extended-lease", "D12 C3",
+		"Extend lengthens a fixed lease in the store too, and the lease still ends", func(e *env) {
+			name, ttl := e.name("extended"), e.lasting()
+			longer := 2 * ttl
+			cs := e.clients(2)
+			k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
+			before := time.Now()
+			e.ok(k.Extend(e.within(patience), longer), "extend")
+			after := time.Now()
+			e.ok(k.Extend(e.within(patience), ttl/2), "extend by less than is left")
+			p := e.queue(cs[1], name, 2)
+			p.granted(e.leaseEnd(longer).from(after), "the lease was extended")
+			p.notBefore(before.Add(longer), "a lease that was extended to %v", longer)
+			e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
+			e.release(p.lock)
+		}),
+	newCase("crashed-waiters", "D8 C3",
+		"several waiters that died delay the queue by Bounds.Liveness in all", func(e *env) {
+			k, live, _ := crashWaiters(e, 3, 0)
+			e.release(k)
+			next := live.granted(e.deadWaiters(), "the holder released and three waiters ahead were dead")
+			e.holds(next, "after waiters ahead died")
+			e.release(next)
+		}).needs(NeedLink),
+	newCase("crashed-waiters-leave", "D8 C3",
+		"waiters that died leave the queue within Bounds.Liveness, also while the lock is held", func(e *env) { crashedWaitersLeave(e, 0) }).needs(NeedLink),
+	newCase("crashed-long-waiters", "D8 C3",
+		"waiters that died after a long wait leave the queue within Bounds.Liveness too", func(e *env) { crashedWaitersLeave(e, e.heartbeats()) }).needs(NeedLink),
+	// Bounds.Crash is tested with a lease that is longer than what slack could hide.
+	newCase("stated-bounds", "D10 C3",
+		"the bounds that the driver states are possible, and a lease ends within them and not before its TTL", func(e *env) {
+			for _, ttl := range []time.Duration{
+				time.Millisecond, shortTTL, waiterTTL, 30 * time.Second, 10 * time.Minute, 24 * time.Hour,
+			} {
+				e.possible(ttl)
+			}
+			name := e.name("bounds")
+			ttl := max(4*slack, e.ttl())
+			d, die := e.killableDriver()
+			r := e.request(name)
+			r.TTL, r.Renewed = ttl, false
+			asked := time.Now()
+			g, err := d.Acquire(e.within(patience), r)
+			e.ok(err, "acquire %q", name)
+			granted := time.Now()
+			die()
+			other := e.driver()
+			p := e.queueAt(other, e.request(name), 2)
+			crash := e.crash(ttl)
+			next := p.granted(crash.from(granted), "a lease was granted that nobody renews")
+			if g.TTL > 0 {
+				ttl = g.TTL // the store gave less than was asked, and reported it
+			}
+			p.notBefore(asked.Add(ttl), "a lease of %v (D10)", ttl)
+			e.drop(other, next)
+		}),
+	newCase("long-waiter", "D8 C3",
+		"a live waiter stays queued for longer than Bounds.Liveness", func(e *env) {
+			name, waits, cs := e.name("patient"), e.heartbeats(), e.clients(3)
+			k := e.take(cs[0], name)
+			p := e.queue(cs[1], name, 2, locker.WithTTL(waiterTTL))
+			before := e.queueOf(name)[1]
+			last := e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
+			e.sleep(waits)
+			queue := e.queueOf(name)
+			if len(queue) != 3 || queue[1].Token != before.Token {
+				e.failf("the queue after %v of waiting is %s, want ticket %d still second", waits, show(queue), before.Token)
+			}
+			e.release(k)
+			k = p.granted(patient, fmt.Sprintf("it waited for %v", waits))
+			if k.Token() != before.Token {
+				e.failf("the waiter got token %d, but queued as %d", k.Token(), before.Token)
+			}
+			e.handOver(k, last)
+		}),
+	// From the grant of the lock on, processes that come and go ask for it: some try, the others wait for a
+	// part of the TTL. None of them sees the holder for as long as a lease lasts. They are refused while
+	// the holder renews.
+	newCase("short-lived-visitors", "D10 C3",
+		"the lock of a process that died is granted within Bounds.Crash even if each process that asks for it lives for a moment", func(e *env) {
+			const pause = 500 * time.Millisecond
+			ttl := e.lasting()
+			e.each(2, func(i int) {
+				name := e.name("visited")
+				every, opts := pause, []locker.Option{locker.WithTTL(ttl)}
+				if i == 1 {
+					opts = append(opts, locker.WithWait(ttl/4))
+					every += ttl / 4
+				}
+				c, link := e.linked()
+				k := e.take(c, name, locker.WithTTL(ttl))
+				for begun := time.Now(); time.Since(begun) < ttl*3/2; e.sleep(pause) {
+					if e.visit(name, i == 1, opts...) {
+						e.failf("a process that came for a moment was granted %q while its holder renewed (its error is %v)", name, k.Err())
+					}
+				}
+				link.Cut()
+				e.eventually(e.crash(ttl).plus(every, "from one visit to the next"), "visiting "+name+", whose holder has died", func() error {
+					if e.visit(name, i == 1, opts...) {
+						return nil
+					}
+					e.sleep(pause)
+					return errors.New("each visitor was refused")
+				})
+				e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when a visitor was granted")
+			})
+		}),
 )
 
 // fixedLease waits for the end of a fixed lease with another client queued.
 func fixedLease(e *env, ttl time.Duration) {
-	name := e.name("fixed")
-	cs := e.clients(2)
+	name, cs := e.name("fixed"), e.clients(2)
 	before := time.Now()
 	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
 	after := time.Now()
@@ -64,13 +233,6 @@ func fixedLease(e *env, ttl time.Duration) {
 	e.grows(k.Token(), next.Token())
 	e.holds(next, "after the lease before it ended")
 	e.release(next)
-}
-
-func provesNobodyRenews(e *env) {
-	name := e.name("nobody")
-	ttl := e.ttl()
-	e.take(e.client(), name, locker.WithTTL(ttl), locker.WithoutRenewal())
-	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
 }
 
 // crashedHolder cuts a holder off after it has renewed for a while, and waits for
@@ -91,92 +253,6 @@ func crashedHolder(e *env, ttl, lives time.Duration) {
 	e.release(next)
 }
 
-func provesCrashedReader(e *env) {
-	name := e.name("reader")
-	ttl := e.lasting()
-	c, link := e.linked()
-	e.take(c, name, locker.Shared(), locker.WithTTL(ttl))
-	alive := e.take(e.client(), name, locker.Shared(), locker.WithTTL(ttl))
-	w := e.queue(e.client(), name, 3)
-	link.Cut()
-	e.awaitQueueWithin(e.crash(ttl), name, 2)
-	w.waits("a live reader holds")
-	e.holds(alive, "after another reader died")
-	e.release(alive)
-	e.release(w.granted(patient, "the live reader released"))
-}
-
-func provesRenewedLease(e *env) {
-	name := e.name("renewed")
-	ttl := e.lasting()
-	lives := ttl * 5 / 2
-	cs := e.clients(2)
-	k := e.take(cs[0], name, locker.WithTTL(ttl))
-	readers := e.take(cs[1], e.name("renewed-readers"), locker.Shared(), locker.WithTTL(lastingTTL))
-	p := e.queue(cs[1], name, 2)
-	for begun := time.Now(); time.Since(begun) < lives; {
-		e.sleep(ttl / 4)
-		e.holds(k, "%v after its grant, with a lease of %v that is renewed", time.Since(begun), ttl)
-		e.holds(readers, "with a lease of %v that is renewed", lastingTTL)
-		p.waits("the holder renews")
-	}
-	e.refused(cs[1], name)
-	e.release(k)
-	e.release(readers)
-	e.release(p.granted(patient, "the holder released"))
-}
-
-// provesRenewedTogether removes one of many tickets without the core: its next
-// renewal fails, and no other.
-func provesRenewedTogether(e *env) {
-	n := rounds(32)
-	c, w := e.wired()
-	locks, holds := make([]*locker.Lock, n), make([]driver.Hold, n)
-	for i := range n {
-		locks[i] = e.take(c, e.name(fmt.Sprint("together-", i)), locker.WithTTL(lastingTTL))
-		holds[i] = w.lastGrant()
-	}
-	e.sleep(lastingTTL / 2)
-	gone := n / 3
-	e.drop(w.d, holds[gone])
-	e.eventually(slacks(1).plus(lastingTTL, "a TTL, in which there are renewals"), "waiting for a renewal to fail", func() error {
-		if locks[gone].Err() == nil {
-			return errors.New("a lock whose ticket is gone from the store is held")
-		}
-		return nil
-	})
-	e.sleep(2 * lastingTTL)
-	for i, k := range locks {
-		if i != gone {
-			e.holds(k, "after two TTLs of renewals, beside one that was lost")
-			e.oneTicket(k)
-			e.release(k)
-		}
-	}
-}
-
-func provesShortAgain(e *env) {
-	var lost atomic.Int64
-	name := e.name("short")
-	c := e.client(locker.WithObserver(func(_ context.Context, ev locker.Event) {
-		early := ev.Elapsed < shortTTL/2 // else the answer of the store came late
-		if ev.Name == name && early && (ev.Kind == locker.EventRejoined || ev.Kind == locker.EventLost) {
-			lost.Add(1)
-		}
-	}))
-	held := e.take(c, e.name("session"), locker.WithTTL(shortTTL)) // a shared session is as old as this lease
-	d := e.driver()
-	for range 8 {
-		e.release(e.takeNow(c, name, locker.WithTTL(shortTTL)))
-		e.askedInTime(d)
-		e.sleep(shortTTL * 3 / 8)
-	}
-	if n := lost.Load(); n > 0 {
-		e.failf("%d tickets of leases of %v were lost in half of that, though all were released in time", n, shortTTL)
-	}
-	_ = held.Release(e.within(patience)) // it may be lost if the machine is loaded
-}
-
 // askedInTime fails if a lease counts from so long ago that it was over before it was
 // requested. The core would renew it, each time.
 func (e *env) askedInTime(d driver.Driver) {
@@ -189,23 +265,6 @@ func (e *env) askedInTime(d driver.Driver) {
 		e.failf("Grant.Asked of a lease of %v is %v before the call of Acquire (D11)", r.TTL, old)
 	}
 	e.drop(d, r.Hold(g.Token))
-}
-
-func provesExtendedLease(e *env) {
-	name := e.name("extended")
-	ttl := e.lasting()
-	longer := 2 * ttl
-	cs := e.clients(2)
-	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
-	before := time.Now()
-	e.ok(k.Extend(e.within(patience), longer), "extend")
-	after := time.Now()
-	e.ok(k.Extend(e.within(patience), ttl/2), "extend by less than is left")
-	p := e.queue(cs[1], name, 2)
-	p.granted(e.leaseEnd(longer).from(after), "the lease was extended")
-	p.notBefore(before.Add(longer), "a lease that was extended to %v", longer)
-	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
-	e.release(p.lock)
 }
 
 // crashWaiters queues n waiters of different processes after a holder, and a live
@@ -227,14 +286,6 @@ func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pen
 	return k, live, name
 }
 
-func provesCrashedWaiters(e *env) {
-	k, live, _ := crashWaiters(e, 3, 0)
-	e.release(k)
-	next := live.granted(e.deadWaiters(), "the holder released and three waiters ahead were dead")
-	e.holds(next, "after waiters ahead died")
-	e.release(next)
-}
-
 // heartbeats returns a time in which a waiter of waiterTTL has sent more than one
 // heartbeat: otherwise it would have left the queue.
 func (e *env) heartbeats() time.Duration {
@@ -246,63 +297,8 @@ func crashedWaitersLeave(e *env, lived time.Duration) {
 	e.awaitQueueWithin(e.deadWaiters(), name, 2)
 	e.holds(k, "while waiters died")
 	begun := time.Now()
-	e.release(k)
-	e.release(live.granted(patient, "the holder released"))
+	e.handOver(k, live)
 	e.atMost(live.at.Sub(begun), slack, "the hand-off after dead waiters had left the queue")
-}
-
-func provesLongWaiter(e *env) {
-	name := e.name("patient")
-	waits := e.heartbeats()
-	cs := e.clients(3)
-	k := e.take(cs[0], name)
-	p := e.queue(cs[1], name, 2, locker.WithTTL(waiterTTL))
-	before := e.queueOf(name)[1]
-	last := e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
-	e.sleep(waits)
-	queue := e.queueOf(name)
-	if len(queue) != 3 || queue[1].Token != before.Token {
-		e.failf("the queue after %v of waiting is %s, want ticket %d still second", waits, show(queue), before.Token)
-	}
-	e.release(k)
-	k = p.granted(patient, fmt.Sprintf("it waited for %v", waits))
-	if k.Token() != before.Token {
-		e.failf("the waiter got token %d, but queued as %d", k.Token(), before.Token)
-	}
-	e.release(k)
-	e.release(last.granted(patient, "its turn came"))
-}
-
-// provesShortLivedVisitors has processes that come and go ask for a lock from its grant
-// on: some try, the others wait for a part of the TTL. None of them sees the holder for
-// as long as a lease lasts. They are refused while the holder renews.
-func provesShortLivedVisitors(e *env) {
-	const pause = 500 * time.Millisecond
-	ttl := e.lasting()
-	e.each(2, func(i int) {
-		name := e.name("visited")
-		every, opts := pause, []locker.Option{locker.WithTTL(ttl)}
-		if i == 1 {
-			opts = append(opts, locker.WithWait(ttl/4))
-			every += ttl / 4
-		}
-		c, link := e.linked()
-		k := e.take(c, name, locker.WithTTL(ttl))
-		for begun := time.Now(); time.Since(begun) < ttl*3/2; e.sleep(pause) {
-			if e.visit(name, i == 1, opts...) {
-				e.failf("a process that came for a moment was granted %q while its holder renewed (its error is %v)", name, k.Err())
-			}
-		}
-		link.Cut()
-		e.eventually(e.crash(ttl).plus(every, "from one visit to the next"), "visiting "+name+", whose holder has died", func() error {
-			if e.visit(name, i == 1, opts...) {
-				return nil
-			}
-			e.sleep(pause)
-			return errors.New("each visitor was refused")
-		})
-		e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when a visitor was granted")
-	})
 }
 
 // visit opens a driver as a process of its own, acquires a name at once or with a wait,
@@ -319,35 +315,6 @@ func (e *env) visit(name string, waits bool, opts ...locker.Option) bool {
 		e.is(err, locker.ErrNotAcquired, "a short visit of %q", name)
 	}
 	return err == nil
-}
-
-// provesStatedBounds checks Bounds.Crash with a lease that is longer than what
-// slack could hide.
-func provesStatedBounds(e *env) {
-	for _, ttl := range []time.Duration{
-		time.Millisecond, shortTTL, waiterTTL, 30 * time.Second, 10 * time.Minute, 24 * time.Hour,
-	} {
-		e.possible(ttl)
-	}
-	name := e.name("bounds")
-	ttl := max(4*slack, e.ttl())
-	d, die := e.killableDriver()
-	r := e.request(name)
-	r.TTL, r.Renewed = ttl, false
-	asked := time.Now()
-	g, err := d.Acquire(e.within(patience), r)
-	e.ok(err, "acquire %q", name)
-	granted := time.Now()
-	die()
-	other := e.driver()
-	p := e.queueAt(other, e.request(name), 2)
-	crash := e.crash(ttl)
-	next := p.granted(crash.from(granted), "a lease was granted that nobody renews")
-	if g.TTL > 0 {
-		ttl = g.TTL // the store gave less than was asked, and reported it
-	}
-	p.notBefore(asked.Add(ttl), "a lease of %v (D10)", ttl)
-	e.drop(other, next)
 }
 
 // possible fails if the bounds for a lease contradict each other.

@@ -12,141 +12,124 @@ import (
 // handOffBound is the time of D13, for a store and a process that are idle.
 const handOffBound = 100 * time.Millisecond
 
-// provesHandOffTime measures hand-offs to waiters that have just been queued, and to
-// waiters that have waited for a while. More than three quarters must be in time: a
-// waiter that polls every 250 ms is late in more than half of them.
-func provesHandOffTime(e *env) {
-	d1, d2 := e.driver(), e.driver()
-	for _, measure := range []func(e *env, d1, d2 driver.Driver) []time.Duration{soonReleased, lateReleased} {
-		took := measure(e, d1, d2)
-		slices.Sort(took)
-		if took[len(took)*3/4] > handOffBound {
-			e.failf("a quarter of the hand-offs took more than %v, the bound of D13 for an idle store: %v; a waiter must be notified of its grant, not poll",
-				handOffBound, took)
+var handOffs = topic("fairness",
+	newCase("prompt-hand-off", "D13 C2",
+		"the next in the queue is granted when the holder releases, not at the next poll", func(e *env) {
+			name, cs := e.name("prompt"), e.clients(2)
+			k := e.takeNow(cs[0], name)
+			for i := range 5 {
+				p := e.queue(cs[(i+1)%2], name, 2)
+				begun := time.Now()
+				e.release(k)
+				k = p.granted(patient, "the holder released")
+				e.atMost(p.at.Sub(begun), slack, "hand-off %d", i)
+			}
+			e.release(k)
+		}),
+	// This finds drivers in which each waiter uses up something that others need, such as a connection of
+	// a pool.
+	newCase("many-waits", "D13 D16 C2",
+		"a process that waits for a hundred names goes on acquiring, renewing and releasing others", func(e *env) {
+			n := rounds(100)
+			cs := e.clients(2)
+			own := e.take(cs[1], e.name("own"), locker.WithTTL(lastingTTL))
+			ns, held, ps := make([]string, n), make([]*locker.Lock, n), make([]*pending, n)
+			begun := time.Now()
+			e.each(n, func(i int) {
+				ns[i] = e.name(fmt.Sprint("wait-", i))
+				held[i] = e.take(cs[0], ns[i])
+			})
+			most := max(3*slack, 10*time.Since(begun)) // the store may be busy
+			for i := range ps {
+				ps[i] = e.acquire(cs[1], ns[i])
+			}
+			for _, name := range ns {
+				e.awaitQueue(name, 2)
+			}
+			for range 3 {
+				e.release(e.takeNow(cs[1], e.name("beside")))
+				e.sleep(lastingTTL / 2)
+			}
+			e.holds(own, "renewed beside %d waits", n)
+			begun = time.Now()
+			e.each(n, func(i int) { e.release(held[i]) })
+			for _, p := range ps {
+				k := p.granted(patient, "the holder released")
+				e.atMost(p.at.Sub(begun), most, "a grant beside %d waits", n)
+				e.release(k)
+			}
+			e.release(own)
+		}).keepsBusy(),
+	// This finds drivers that watch only what blocks the first waiter of a process: another one may be
+	// granted before it.
+	newCase("permits-of-different-limits", "D4 D13 C2",
+		"a waiter with a wide limit is granted at once, though one with a narrow limit waits ahead of it", func(e *env) {
+			name, cs := e.name("limits"), e.clients(2)
+			k1 := e.takeNow(cs[0], name, locker.Limit(3))
+			narrow := e.queue(cs[1], name, 2, locker.Limit(1))
+			k2 := e.takeNow(cs[0], name, locker.Limit(3))
+			e.sleep(slack) // until the driver watches what blocks the narrow one
+			wide := e.queue(cs[1], name, 4, locker.Limit(3))
+			e.sleep(slack)
+			begun := time.Now()
+			e.release(k2)
+			k3 := wide.granted(patient, "one of the three tickets ahead was released")
+			e.atMost(wide.at.Sub(begun), slack, "the grant")
+			narrow.waits("two tickets are ahead")
+			e.release(k3)
+			e.handOver(k1, narrow)
+		}),
+	// The waiters have just been queued, or have waited for a while. More than three quarters of the
+	// hand-offs must be in time: a waiter that polls every 250 ms is late in more than half of them.
+	newCase("hand-off-time", "D13 C2",
+		"on an idle store the next waiter is granted within 100 ms of a release, however long it has waited: it does not poll", func(e *env) {
+			d1, d2 := e.driver(), e.driver()
+			for _, waited := range []struct{ rest, spread time.Duration }{{}, {600 * time.Millisecond, 275 * time.Millisecond}} {
+				took := e.handOffTimes(d1, d2, waited.rest, waited.spread)
+				slices.Sort(took)
+				if took[len(took)*3/4] > handOffBound {
+					e.failf("a quarter of the hand-offs took more than %v, the bound of D13 for an idle store: %v; a waiter must be notified of its grant, not poll",
+						handOffBound, took)
+				}
+			}
+		}).at(measuring),
+)
+
+// handOffTimes measures hand-offs, one after the other, to waiters that have waited for rest:
+// so long that most backoffs have reached their greatest interval, or not at all. With
+// spread the releases fall into different phases of a poll interval.
+func (e *env) handOffTimes(d1, d2 driver.Driver, rest, spread time.Duration) (took []time.Duration) {
+	waits := make([]func() time.Duration, 12)
+	for i := range waits {
+		if rest > 0 {
+			waits[i] = e.handOff(d1, d2)
 		}
 	}
-}
-
-// provesDifferentLimits finds drivers that watch only what blocks the first waiter of a
-// process: another one may be granted before it.
-func provesDifferentLimits(e *env) {
-	name := e.name("limits")
-	cs := e.clients(2)
-	k1 := e.takeNow(cs[0], name, locker.Limit(3))
-	narrow := e.queue(cs[1], name, 2, locker.Limit(1))
-	k2 := e.takeNow(cs[0], name, locker.Limit(3))
-	e.sleep(slack) // until the driver watches what blocks the narrow one
-	wide := e.queue(cs[1], name, 4, locker.Limit(3))
-	e.sleep(slack)
-	begun := time.Now()
-	e.release(k2)
-	k3 := wide.granted(patient, "one of the three tickets ahead was released")
-	e.atMost(wide.at.Sub(begun), slack, "the grant")
-	narrow.waits("two tickets are ahead")
-	e.release(k3)
-	e.release(k1)
-	e.release(narrow.granted(patient, "nobody is ahead"))
-}
-
-// handOff is a holder and a waiter.
-type handOff struct {
-	e      *env
-	holder driver.Driver
-	h      driver.Hold
-	waiter *driverPending
-	next   driver.Driver
-}
-
-func (e *env) handOff(d1, d2 driver.Driver) *handOff {
-	name := e.name("hand-off")
-	h := e.grant(d1, e.request(name))
-	return &handOff{e: e, holder: d1, h: h, waiter: e.queueAt(d2, e.request(name), 2), next: d2}
-}
-
-// time releases and returns the time from the end of the release to the grant.
-func (h *handOff) time() time.Duration {
-	h.e.drop(h.holder, h.h)
-	released := time.Now()
-	h.e.drop(h.next, h.waiter.granted(patient, "the holder released"))
-	return max(h.waiter.at.Sub(released), 0)
-}
-
-// soonReleased measures hand-offs to waiters that were queued just before.
-func soonReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
-	for range 12 {
-		took = append(took, e.measure(bound{handOffBound, "D13"}, func() time.Duration { return e.handOff(d1, d2).time() }))
-	}
-	return took
-}
-
-// lateReleased measures hand-offs, one after the other, to waiters that were queued
-// so long ago that most backoffs have reached their greatest interval. The releases
-// are spread over the phases of a poll interval.
-func lateReleased(e *env, d1, d2 driver.Driver) (took []time.Duration) {
-	const n, rest, spread = 12, 600 * time.Millisecond, 275 * time.Millisecond
-	waits := make([]*handOff, n)
-	for i := range waits {
-		waits[i] = e.handOff(d1, d2)
-	}
 	e.sleep(rest)
-	for _, w := range waits {
+	for _, release := range waits {
 		took = append(took, e.measure(bound{handOffBound, "D13"}, func() time.Duration {
-			if w == nil { // what took the first one's time was a stall
-				w = e.handOff(d1, d2)
+			if release == nil { // it does not rest, or what took the first one's time was a stall
+				release = e.handOff(d1, d2)
 				e.sleep(rest)
 			}
-			defer func() { w = nil }()
-			return w.time()
+			defer func() { release = nil }()
+			return release()
 		}))
 		e.sleep(spread)
 	}
 	return took
 }
 
-func provesPromptHandOff(e *env) {
-	name := e.name("prompt")
-	cs := e.clients(2)
-	k := e.takeNow(cs[0], name)
-	for i := range 5 {
-		p := e.queue(cs[(i+1)%2], name, 2)
-		begun := time.Now()
-		e.release(k)
-		k = p.granted(patient, "the holder released")
-		e.atMost(p.at.Sub(begun), slack, "hand-off %d", i)
+// handOff queues a waiter behind a holder. The result releases, and returns the time from the
+// end of the release to the grant.
+func (e *env) handOff(d1, d2 driver.Driver) (release func() time.Duration) {
+	name := e.name("hand-off")
+	h := e.grant(d1, e.request(name))
+	p := e.queueAt(d2, e.request(name), 2)
+	return func() time.Duration {
+		e.drop(d1, h)
+		released := time.Now()
+		e.drop(d2, p.granted(patient, "the holder released"))
+		return max(p.at.Sub(released), 0)
 	}
-	e.release(k)
-}
-
-// provesManyWaits finds drivers in which each waiter uses up something that others
-// need, such as a connection of a pool.
-func provesManyWaits(e *env) {
-	n := rounds(100)
-	cs := e.clients(2)
-	own := e.take(cs[1], e.name("own"), locker.WithTTL(lastingTTL))
-	ns, held, ps := make([]string, n), make([]*locker.Lock, n), make([]*pending, n)
-	begun := time.Now()
-	e.each(n, func(i int) {
-		ns[i] = e.name(fmt.Sprint("wait-", i))
-		held[i] = e.take(cs[0], ns[i])
-	})
-	most := max(3*slack, 10*time.Since(begun)) // the store may be busy
-	for i := range ps {
-		ps[i] = e.acquire(cs[1], ns[i])
-	}
-	for _, name := range ns {
-		e.awaitQueue(name, 2)
-	}
-	for range 3 {
-		e.release(e.takeNow(cs[1], e.name("beside")))
-		e.sleep(lastingTTL / 2)
-	}
-	e.holds(own, "renewed beside %d waits", n)
-	begun = time.Now()
-	e.each(n, func(i int) { e.release(held[i]) })
-	for _, p := range ps {
-		k := p.granted(patient, "the holder released")
-		e.atMost(p.at.Sub(begun), most, "a grant beside %d waits", n)
-		e.release(k)
-	}
-	e.release(own)
 }

@@ -12,6 +12,146 @@ import (
 // triesOwner marks the tickets that Inspect must not show.
 const triesOwner = "a try that is refused"
 
+var tries = topic("fairness",
+	newCase("try-behind-writer", "D5 D6 C2",
+		"TryAcquire of a reader does not overtake a waiting writer", func(e *env) {
+			name, cs := e.name("try-writer"), e.clients(3)
+			r := e.takeNow(cs[0], name, locker.Shared())
+			w := e.queue(cs[1], name, 2)
+			for _, c := range cs {
+				e.refused(c, name, locker.Shared())
+				e.refused(c, name, locker.Limit(9))
+			}
+			w.waits("a reader holds")
+			e.handOver(r, w)
+		}),
+	newCase("try-behind-permits", "D5 D6 C2",
+		"TryAcquire of a permit that was just released does not overtake the waiters for one", func(e *env) {
+			const n = 2
+			name, cs := e.name("try-permits"), e.clients(2)
+			k1 := e.takeNow(cs[0], name, locker.Limit(n))
+			k2 := e.takeNow(cs[1], name, locker.Limit(n))
+			p1 := e.queue(cs[0], name, 3, locker.Limit(n))
+			p2 := e.queue(cs[1], name, 4, locker.Limit(n))
+			e.release(k1)
+			e.refused(cs[0], name, locker.Limit(n))
+			k3 := p1.granted(patient, "a permit was released")
+			p2.waits("all permits are held")
+			e.refused(cs[1], name, locker.Limit(n))
+			e.release(k2)
+			k4 := p2.granted(patient, "a permit was released")
+			e.release(k3, k4)
+		}),
+	// A TryAcquire races with a release: if it succeeds before the waiter, which was queued first, it has
+	// overtaken the waiter.
+	newCase("try-in-hand-off", "D5 D6 C2",
+		"TryAcquire never succeeds between a release and the grant of the next waiter", func(e *env) {
+			name, cs := e.name("hand-off"), e.clients(3)
+			for range rounds(12) {
+				k := e.take(cs[0], name)
+				w := e.queue(cs[1], name, 2)
+				var jumped atomic.Bool
+				e.together(func() { e.release(k) }, func() {
+					for begun := time.Now(); !w.returned() && time.Since(begun) < slack; {
+						if k, err := cs[2].TryAcquire(e.within(patience), name); err == nil {
+							jumped.Store(true) // before the waiter's grant, or while it holds
+							e.release(k)
+						}
+						e.sleep(100 * time.Microsecond)
+					}
+				})
+				k = w.granted(patient, "the holder released")
+				if jumped.Load() {
+					e.failf("TryAcquire was granted %q while ticket %d was queued", name, k.Token())
+				}
+				e.release(k)
+			}
+		}).keepsBusy(),
+	newCase("try-leaves-no-ticket", "D6 C2 C8",
+		"a TryAcquire that was refused leaves nothing in the queue", func(e *env) {
+			name, cs := e.name("try"), e.clients(2)
+			k := e.takeNow(cs[0], name)
+			for range 3 {
+				e.refused(cs[1], name)
+				e.refused(cs[1], name, locker.Shared())
+			}
+			e.oneTicket(k)
+			e.release(k)
+			k, err := cs[1].TryAcquire(e.within(patience), name)
+			e.ok(err, "try to acquire what is free")
+			e.release(k)
+		}),
+	// This does not depend on luck: a request that is queued at all is queued for at least one round trip
+	// of three, and two clients do nothing else.
+	newCase("try-never-queued", "D6 C2",
+		"a TryAcquire that is refused is never queued: meanwhile no reader is refused or waits, and Inspect does not show it", func(e *env) {
+			name, holder, reader, watcher := e.name("tries"), e.driver(), e.driver(), e.driver()
+			r := e.request(name)
+			r.Shared = true
+			h := e.grant(holder, r)
+
+			const pause = 50 * time.Microsecond
+			var count atomic.Int64
+			over := make(chan struct{})
+			end := sync.OnceFunc(func() { close(over) })
+			until := func(f func()) {
+				defer end()
+				for {
+					select {
+					case <-over:
+						return
+					default:
+						f()
+						e.sleep(pause)
+					}
+				}
+			}
+			trying := func(d driver.Driver, shared bool) func() {
+				return func() { until(func() { e.tryIsRefused(d, e.blockedTry(name, shared)); count.Add(1) }) }
+			}
+			reads := int64(0)
+			e.together(trying(e.driver(), false), trying(e.driver(), true), func() { until(func() { e.noTry(watcher, name) }) }, func() {
+				until(func() {
+					e.readsBeside(reader, name, reads%2 == 1)
+					if reads++; reads >= int64(rounds(60)) && count.Load() >= int64(rounds(60)) {
+						end()
+					}
+				})
+			})
+			e.drop(holder, h)
+		}),
+	// The replies to the TryAcquire are dropped, so that its first request is also its last.
+	newCase("try-cut-off", "D6 C2",
+		"a process that dies in the middle of a TryAcquire that would be refused has queued nothing", func(e *env) {
+			name, before, holder, reader := e.name("cut-try"), e.name("before"), e.driver(), e.driver()
+			d, link := e.linkedDriver()
+
+			reads := func(name string) driver.Hold {
+				r := e.request(name)
+				r.Shared = true
+				return e.grant(holder, r)
+			}
+			// What a driver sets up once, such as a session, is not part of the request.
+			warm := reads(before)
+			e.drop(d, e.grant(d, e.request(e.name("warm"))))
+			e.tryIsRefused(d, e.blockedTry(before, false))
+			e.drop(holder, warm)
+
+			h := reads(name)
+			link.DropReplies(true)
+			p := e.acquireAt(d, e.blockedTry(name, false))
+			for begun := time.Now(); time.Since(begun) < slack/2; {
+				e.noTry(holder, name)
+				e.readsBeside(reader, name, false)
+				e.sleep(slack / 50)
+			}
+			p.cancel(nil)
+			_ = p.ended(slacks(2), "its context ended")
+			link.Heal()
+			e.drop(holder, h)
+		}).needs(NeedLink),
+)
+
 // blockedTry is a request that is refused while a reader holds: exclusive, or
 // for one permit.
 func (e *env) blockedTry(name string, shared bool) driver.Request {
@@ -57,159 +197,4 @@ func (e *env) readsBeside(d driver.Driver, name string, wait bool) {
 	if joined.Load() {
 		e.failf("a reader had to wait for %q, which a reader holds, because of a try that is refused (D6)", name)
 	}
-}
-
-// provesTryNeverQueued does not depend on luck: a request that is queued at all is
-// queued for at least one round trip of three, and two clients do nothing else.
-func provesTryNeverQueued(e *env) {
-	name := e.name("tries")
-	holder, reader, watcher := e.driver(), e.driver(), e.driver()
-	triers := []driver.Driver{e.driver(), e.driver()}
-	r := e.request(name)
-	r.Shared = true
-	h := e.grant(holder, r)
-
-	const pause = 50 * time.Microsecond
-	var count atomic.Int64
-	over := make(chan struct{})
-	end := sync.OnceFunc(func() { close(over) })
-	until := func(f func()) {
-		defer end()
-		for {
-			select {
-			case <-over:
-				return
-			default:
-				f()
-				e.sleep(pause)
-			}
-		}
-	}
-	e.each(4, func(i int) {
-		switch i {
-		case 0, 1:
-			until(func() { e.tryIsRefused(triers[i], e.blockedTry(name, i == 1)); count.Add(1) })
-		case 2:
-			until(func() { e.noTry(watcher, name) })
-		case 3:
-			reads := int64(0)
-			until(func() {
-				e.readsBeside(reader, name, reads%2 == 1)
-				if reads++; reads >= int64(rounds(60)) && count.Load() >= int64(rounds(60)) {
-					end()
-				}
-			})
-		}
-	})
-	e.drop(holder, h)
-}
-
-// provesTryCutOff drops the replies to a TryAcquire, so that its first request is
-// also its last.
-func provesTryCutOff(e *env) {
-	name, before := e.name("cut-try"), e.name("before")
-	holder, reader := e.driver(), e.driver()
-	d, link := e.linkedDriver()
-
-	reads := func(name string) driver.Hold {
-		r := e.request(name)
-		r.Shared = true
-		return e.grant(holder, r)
-	}
-	// What a driver sets up once, such as a session, is not part of the request.
-	warm := reads(before)
-	e.drop(d, e.grant(d, e.request(e.name("warm"))))
-	e.tryIsRefused(d, e.blockedTry(before, false))
-	e.drop(holder, warm)
-
-	h := reads(name)
-	link.DropReplies(true)
-	p := e.acquireAt(d, e.blockedTry(name, false))
-	for begun := time.Now(); time.Since(begun) < slack/2; {
-		e.noTry(holder, name)
-		e.readsBeside(reader, name, false)
-		e.sleep(slack / 50)
-	}
-	p.cancel(nil)
-	_ = p.ended(slacks(2), "its context ended")
-	link.Heal()
-	e.drop(holder, h)
-}
-
-func provesTryBehindWriter(e *env) {
-	name := e.name("try-writer")
-	cs := e.clients(3)
-	r := e.takeNow(cs[0], name, locker.Shared())
-	w := e.queue(cs[1], name, 2)
-	for _, c := range cs {
-		e.refused(c, name, locker.Shared())
-		e.refused(c, name, locker.Limit(9))
-	}
-	w.waits("a reader holds")
-	e.release(r)
-	e.release(w.granted(patient, "the reader released"))
-}
-
-func provesTryBehindPermits(e *env) {
-	const n = 2
-	name := e.name("try-permits")
-	cs := e.clients(2)
-	k1 := e.takeNow(cs[0], name, locker.Limit(n))
-	k2 := e.takeNow(cs[1], name, locker.Limit(n))
-	p1 := e.queue(cs[0], name, 3, locker.Limit(n))
-	p2 := e.queue(cs[1], name, 4, locker.Limit(n))
-	e.release(k1)
-	e.refused(cs[0], name, locker.Limit(n))
-	k3 := p1.granted(patient, "a permit was released")
-	p2.waits("all permits are held")
-	e.refused(cs[1], name, locker.Limit(n))
-	e.release(k2)
-	k4 := p2.granted(patient, "a permit was released")
-	e.release(k3)
-	e.release(k4)
-}
-
-// provesTryInHandOff lets a TryAcquire race with a release: if it succeeds before
-// the waiter, which was queued first, it has overtaken the waiter.
-func provesTryInHandOff(e *env) {
-	name := e.name("hand-off")
-	cs := e.clients(3)
-	for range rounds(12) {
-		k := e.take(cs[0], name)
-		w := e.queue(cs[1], name, 2)
-		var jumped atomic.Bool
-		e.each(2, func(i int) {
-			if i == 0 {
-				e.release(k)
-				return
-			}
-			for begun := time.Now(); !w.returned() && time.Since(begun) < slack; {
-				if k, err := cs[2].TryAcquire(e.within(patience), name); err == nil {
-					jumped.Store(true) // before the waiter's grant, or while it holds
-					e.release(k)
-				}
-				e.sleep(100 * time.Microsecond)
-			}
-		})
-		k = w.granted(patient, "the holder released")
-		if jumped.Load() {
-			e.failf("TryAcquire was granted %q while ticket %d was queued", name, k.Token())
-		}
-		e.release(k)
-	}
-}
-
-func provesTryLeavesNoTicket(e *env) {
-	name := e.name("try")
-	cs := e.clients(2)
-	k := e.takeNow(cs[0], name)
-	for range 3 {
-		e.refused(cs[1], name)
-		e.refused(cs[1], name, locker.Shared())
-	}
-	e.oneTicket(k)
-	e.release(k)
-	k, err := cs[1].TryAcquire(e.within(patience), name)
-	e.ok(err, "try to acquire what is free")
-	e.release(k)
 }

@@ -15,14 +15,14 @@ import (
 )
 
 var histories = topic("history",
-	newCase("mutex", "D3 D4 D5 D6 C10", func(e *env) { randomRun(e, nil, exclusively) },
-		"a random run on one name, exclusively, is linearizable in the model of the queue").keepsBusy(),
-	newCase("mixed", "D3 D4 D5 D6 C10", func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) },
-		"a random run of writers, readers and permits is linearizable").keepsBusy(),
-	newCase("with-cuts", "D3 D4 D10 D14 C10", func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) },
-		"a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable"),
-	newCase("with-kills", "D3 D4 D10 D14 C10", func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) },
-		"a random run in which the store is killed, started and paused is linearizable").needs(NeedServer).at(ownStore),
+	newCase("mutex", "D3 D4 D5 D6 C10",
+		"a random run on one name, exclusively, is linearizable in the model of the queue", func(e *env) { randomRun(e, nil, exclusively) }).keepsBusy(),
+	newCase("mixed", "D3 D4 D5 D6 C10",
+		"a random run of writers, readers and permits is linearizable", func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) }).keepsBusy(),
+	newCase("with-cuts", "D3 D4 D10 D14 C10",
+		"a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable", func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) }),
+	newCase("with-kills", "D3 D4 D10 D14 C10",
+		"a random run in which the store is killed, started and paused is linearizable", func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) }).needs(NeedServer).at(ownStore),
 )
 
 // run is a random run on one name, and its record.

@@ -11,188 +11,169 @@ import (
 )
 
 var inspection = topic("inspect",
-	newCase("queue", "D15 C9", provesInspectQueue,
-		"Inspect shows who holds and who waits, in order, with owner, note, kind and token"),
-	newCase("readers", "D15 D4 C9", provesInspectReaders,
-		"Inspect shows several holders at once, before those who wait"),
-	newCase("remaining", "D15 D12 C9", provesInspectRemaining,
-		"Remaining is what is left of the holder's lease: it shrinks, grows with a renewal, and is zero for waiters"),
-	newCase("since", "D15 C9", provesInspectSince,
-		"Since, where the store knows it, is the time of the grant or of queueing"),
-	newCase("empty", "D15 D18 C9", provesInspectEmpty,
-		"a name that nobody uses has an empty queue, before and after it was used"),
-	newCase("list", "D2 D18 C9", provesList,
-		"the names that are held or waited for are listed once each, and no others"),
-	newCase("long-queue", "D5 D15 D16 C9", provesLongQueue,
-		"a queue of many waiters of one process is shown completely and in order").keepsBusy(),
-)
-
-func provesInspectQueue(e *env) {
-	name := e.uncheckedName("queue")
-	cs := e.clients(3)
-	k := e.take(cs[0], name, locker.WithOwner("holder"), locker.WithNote("note 0"))
-	kinds := []kind{exclusively, shared(0), shared(7), exclusively}
-	for i, kd := range kinds {
-		opts := kd.options(locker.WithOwner(fmt.Sprint("waiter ", i)), locker.WithNote(fmt.Sprint("note ", i+1)))
-		e.queue(cs[i%3], name, i+2, opts...)
-	}
-	for _, c := range cs { // all processes see the same
-		queue, err := c.Inspect(e.within(patience), name)
-		e.ok(err, "inspect")
-		if queue.Name != name || len(queue.Tickets) != 5 {
-			e.failf("the queue is of %q, with %s; want 5 tickets of %q", queue.Name, show(queue.Tickets), name)
-		}
-		first := queue.Tickets[0]
-		if !first.Held || first.Owner != "holder" || first.Note != "note 0" || first.Token != k.Token() || first.Shared {
-			e.failf("the first ticket is %+v, want the holder's, %d", first, k.Token())
-		}
-		for i, t := range queue.Tickets[1:] {
-			wrong := t.Held || t.Owner != fmt.Sprint("waiter ", i) || t.Note != fmt.Sprint("note ", i+1) ||
-				t.Shared != kinds[i].shared || t.Limit != kinds[i].limit || t.Token <= queue.Tickets[i].Token
-			if wrong {
-				e.failf("ticket %d of the queue is %+v, want waiter %d of kind %+v", i+1, t, i, kinds[i])
+	newCase("queue", "D15 C9",
+		"Inspect shows who holds and who waits, in order, with owner, note, kind and token", func(e *env) {
+			name, cs := e.uncheckedName("queue"), e.clients(3)
+			k := e.take(cs[0], name, locker.WithOwner("holder"), locker.WithNote("note 0"))
+			kinds := []kind{exclusively, shared(0), shared(7), exclusively}
+			for i, kd := range kinds {
+				opts := kd.options(locker.WithOwner(fmt.Sprint("waiter ", i)), locker.WithNote(fmt.Sprint("note ", i+1)))
+				e.queue(cs[i%3], name, i+2, opts...)
 			}
-		}
-	}
-	e.release(k)
-}
-
-func provesInspectReaders(e *env) {
-	name := e.uncheckedName("readers")
-	cs := e.clients(2)
-	var tokens []uint64
-	for i := range 3 {
-		tokens = append(tokens, e.take(cs[i%2], name, locker.Shared(), locker.WithOwner(fmt.Sprint("reader ", i))).Token())
-	}
-	e.queue(cs[1], name, 4)
-	queue := e.queueOf(name)
-	for i, t := range queue[:3] {
-		if !t.Held || t.Token != tokens[i] || t.Owner != fmt.Sprint("reader ", i) || !t.Shared {
-			e.failf("position %d of the queue %s is not reader %d, holding with token %d", i, show(queue), i, tokens[i])
-		}
-	}
-	if queue[3].Held || queue[3].Shared {
-		e.failf("the last of the queue %s is not the writer, waiting", show(queue))
-	}
-}
-
-func provesInspectRemaining(e *env) {
-	const ttl = 40 * time.Second
-	name := e.uncheckedName("remaining")
-	cs := e.clients(2)
-	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
-	e.queue(cs[1], name, 2)
-	e.sleep(slack / 20)
-	// A store may have longer leases than asked, and round to seconds.
-	most := max(ttl, e.bounds(ttl).Crash) + slack
-	queue := e.queueOf(name)
-	first := queue[0].Remaining
-	if first <= 0 || first > most {
-		e.failf("the remaining time of a lease of %v is %v", ttl, first)
-	}
-	if queue[1].Remaining != 0 {
-		e.failf("the remaining time of a waiter is %v", queue[1].Remaining)
-	}
-	e.ok(k.Extend(e.within(patience), 2*ttl), "extend")
-	longer := e.queueOf(name)[0].Remaining
-	exact := first < ttl && first > ttl-2*slack // else it is a session's time, or the whole TTL
-	if longer < first-slack || longer > e.leaseEnd(2*ttl).d || exact && longer < 2*(ttl-slack) {
-		e.failf("the remaining time of a lease extended to %v is %v, and was %v before", 2*ttl, longer, first)
-	}
-}
-
-func provesInspectSince(e *env) {
-	const clocks = 5 * time.Second // how far the store's clock may be off
-	name := e.uncheckedName("since")
-	cs := e.clients(2)
-	begun := time.Now()
-	e.take(cs[0], name)
-	e.queue(cs[1], name, 2)
-	for i, t := range e.queueOf(name) {
-		if t.Since.IsZero() {
-			continue
-		}
-		if t.Since.Before(begun.Add(-clocks)) || t.Since.After(time.Now().Add(clocks)) {
-			e.failf("ticket %d of the queue is since %v, and was asked for after %v", i, t.Since, begun)
-		}
-	}
-}
-
-func provesInspectEmpty(e *env) {
-	name := e.name("empty")
-	for range 2 {
-		if queue := e.queueOf(name); len(queue) != 0 {
-			e.failf("the queue of a name nobody uses is %s", show(queue))
-		}
-		e.empty(name)
-	}
-	if _, err := e.control().Inspect(e.ctx, ""); !errors.Is(err, locker.ErrInvalidName) {
-		e.failf("inspecting no name: got error %v, want ErrInvalidName", err)
-	}
-}
-
-func provesList(e *env) {
-	u := e.unique()
-	held, waited, idle := u+" held", u+"/waited", u+":idle"
-	cs := e.clients(2)
-	k := e.take(cs[0], held)
-	e.take(cs[0], waited)
-	e.queue(cs[1], waited, 2)
-	e.release(e.take(cs[0], idle))
-	if _, err := cs[1].List(e.within(patience)); errors.Is(err, locker.ErrUnsupported) {
-		e.oneTicket(k)
-		return
-	}
-	_, d := e.controlled()
-	listed, err := d.(driver.Lister).List(e.within(patience)) // a Client would list a name once in any case
-	e.ok(err, "list at the driver interface")
-	times := make(map[string]int)
-	for _, name := range listed {
-		times[name]++
-	}
-	for name, want := range map[string]int{held: 1, waited: 1, idle: 0} {
-		if times[name] != want {
-			e.failf("%q is listed %d times, want %d (among %d names)", name, times[name], want, len(listed))
-		}
-	}
-	e.release(k)
-	listed, err = cs[1].List(e.within(patience))
-	e.ok(err, "list")
-	if slices.Contains(listed, held) {
-		e.failf("%q is listed after its release", held)
-	}
-}
-
-func provesLongQueue(e *env) {
-	n := rounds(60)
-	name := e.name("long")
-	cs := e.clients(2)
-	k := e.take(cs[0], name)
-	ps := make([]*pending, n)
-	for i := range ps {
-		ps[i] = e.acquire(cs[i%2], name, locker.WithOwner(fmt.Sprint(i)))
-	}
-	queue := e.awaitQueue(name, n+1)
-	order := make([]*pending, 0, n)
-	for i, t := range queue {
-		if i == 0 {
-			continue
-		}
-		if t.Held || t.Token <= queue[i-1].Token {
-			e.failf("position %d of the queue is %+v, behind token %d", i, t, queue[i-1].Token)
-		}
-		var who int
-		if _, err := fmt.Sscan(t.Owner, &who); err != nil {
-			e.failf("owner %q: %w", t.Owner, err)
-		}
-		order = append(order, ps[who])
-	}
-	e.release(k)
-	for i, p := range order {
-		k := p.granted(patient, fmt.Sprintf("it was position %d of %d", i+1, n))
-		if want := queue[i+1].Token; k.Token() != want {
-			e.failf("position %d was shown as ticket %d and granted as %d", i+1, want, k.Token())
-		}
-		e.release(k)
-	}
-}
+			for _, c := range cs { // all processes see the same
+				queue, err := c.Inspect(e.within(patience), name)
+				e.ok(err, "inspect")
+				if queue.Name != name || len(queue.Tickets) != 5 {
+					e.failf("the queue is of %q, with %s; want 5 tickets of %q", queue.Name, show(queue.Tickets), name)
+				}
+				first := queue.Tickets[0]
+				if !first.Held || first.Owner != "holder" || first.Note != "note 0" || first.Token != k.Token() || first.Shared {
+					e.failf("the first ticket is %+v, want the holder's, %d", first, k.Token())
+				}
+				for i, t := range queue.Tickets[1:] {
+					wrong := t.Held || t.Owner != fmt.Sprint("waiter ", i) || t.Note != fmt.Sprint("note ", i+1) ||
+						t.Shared != kinds[i].shared || t.Limit != kinds[i].limit || t.Token <= queue.Tickets[i].Token
+					if wrong {
+						e.failf("ticket %d of the queue is %+v, want waiter %d of kind %+v", i+1, t, i, kinds[i])
+					}
+				}
+			}
+			e.release(k)
+		}),
+	newCase("readers", "D15 D4 C9",
+		"Inspect shows several holders at once, before those who wait", func(e *env) {
+			name, cs := e.uncheckedName("readers"), e.clients(2)
+			var tokens []uint64
+			for i := range 3 {
+				tokens = append(tokens, e.take(cs[i%2], name, locker.Shared(), locker.WithOwner(fmt.Sprint("reader ", i))).Token())
+			}
+			e.queue(cs[1], name, 4)
+			queue := e.queueOf(name)
+			for i, t := range queue[:3] {
+				if !t.Held || t.Token != tokens[i] || t.Owner != fmt.Sprint("reader ", i) || !t.Shared {
+					e.failf("position %d of the queue %s is not reader %d, holding with token %d", i, show(queue), i, tokens[i])
+				}
+			}
+			if queue[3].Held || queue[3].Shared {
+				e.failf("the last of the queue %s is not the writer, waiting", show(queue))
+			}
+		}),
+	newCase("remaining", "D15 D12 C9",
+		"Remaining is what is left of the holder's lease: it shrinks, grows with a renewal, and is zero for waiters", func(e *env) {
+			const ttl = 40 * time.Second
+			name, cs := e.uncheckedName("remaining"), e.clients(2)
+			k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
+			e.queue(cs[1], name, 2)
+			e.sleep(slack / 20)
+			// A store may have longer leases than asked, and round to seconds.
+			most := max(ttl, e.bounds(ttl).Crash) + slack
+			queue := e.queueOf(name)
+			first := queue[0].Remaining
+			if first <= 0 || first > most {
+				e.failf("the remaining time of a lease of %v is %v", ttl, first)
+			}
+			if queue[1].Remaining != 0 {
+				e.failf("the remaining time of a waiter is %v", queue[1].Remaining)
+			}
+			e.ok(k.Extend(e.within(patience), 2*ttl), "extend")
+			longer := e.queueOf(name)[0].Remaining
+			exact := first < ttl && first > ttl-2*slack // else it is a session's time, or the whole TTL
+			if longer < first-slack || longer > e.leaseEnd(2*ttl).d || exact && longer < 2*(ttl-slack) {
+				e.failf("the remaining time of a lease extended to %v is %v, and was %v before", 2*ttl, longer, first)
+			}
+		}),
+	newCase("since", "D15 C9",
+		"Since, where the store knows it, is the time of the grant or of queueing", func(e *env) {
+			const clocks = 5 * time.Second // how far the store's clock may be off
+			name, cs := e.uncheckedName("since"), e.clients(2)
+			begun := time.Now()
+			e.take(cs[0], name)
+			e.queue(cs[1], name, 2)
+			for i, t := range e.queueOf(name) {
+				if t.Since.IsZero() {
+					continue
+				}
+				if t.Since.Before(begun.Add(-clocks)) || t.Since.After(time.Now().Add(clocks)) {
+					e.failf("ticket %d of the queue is since %v, and was asked for after %v", i, t.Since, begun)
+				}
+			}
+		}),
+	newCase("empty", "D15 D18 C9",
+		"a name that nobody uses has an empty queue, before and after it was used", func(e *env) {
+			name := e.name("empty")
+			for range 2 {
+				if queue := e.queueOf(name); len(queue) != 0 {
+					e.failf("the queue of a name nobody uses is %s", show(queue))
+				}
+				e.empty(name)
+			}
+			if _, err := e.control().Inspect(e.ctx, ""); !errors.Is(err, locker.ErrInvalidName) {
+				e.failf("inspecting no name: got error %v, want ErrInvalidName", err)
+			}
+		}),
+	newCase("list", "D2 D18 C9",
+		"the names that are held or waited for are listed once each, and no others", func(e *env) {
+			u := e.unique()
+			held, waited, idle := u+" held", u+"/waited", u+":idle"
+			cs := e.clients(2)
+			k := e.take(cs[0], held)
+			e.take(cs[0], waited)
+			e.queue(cs[1], waited, 2)
+			e.release(e.take(cs[0], idle))
+			if _, err := cs[1].List(e.within(patience)); errors.Is(err, locker.ErrUnsupported) {
+				e.oneTicket(k)
+				return
+			}
+			_, d := e.controlled()
+			listed, err := d.(driver.Lister).List(e.within(patience)) // a Client would list a name once in any case
+			e.ok(err, "list at the driver interface")
+			times := make(map[string]int)
+			for _, name := range listed {
+				times[name]++
+			}
+			for name, want := range map[string]int{held: 1, waited: 1, idle: 0} {
+				if times[name] != want {
+					e.failf("%q is listed %d times, want %d (among %d names)", name, times[name], want, len(listed))
+				}
+			}
+			e.release(k)
+			listed, err = cs[1].List(e.within(patience))
+			e.ok(err, "list")
+			if slices.Contains(listed, held) {
+				e.failf("%q is listed after its release", held)
+			}
+		}),
+	newCase("long-queue", "D5 D15 D16 C9",
+		"a queue of many waiters of one process is shown completely and in order", func(e *env) {
+			n := rounds(60)
+			name, cs := e.name("long"), e.clients(2)
+			k := e.take(cs[0], name)
+			ps := make([]*pending, n)
+			for i := range ps {
+				ps[i] = e.acquire(cs[i%2], name, locker.WithOwner(fmt.Sprint(i)))
+			}
+			queue := e.awaitQueue(name, n+1)
+			order := make([]*pending, 0, n)
+			for i, t := range queue {
+				if i == 0 {
+					continue
+				}
+				if t.Held || t.Token <= queue[i-1].Token {
+					e.failf("position %d of the queue is %+v, behind token %d", i, t, queue[i-1].Token)
+				}
+				var who int
+				if _, err := fmt.Sscan(t.Owner, &who); err != nil {
+					e.failf("owner %q: %w", t.Owner, err)
+				}
+				order = append(order, ps[who])
+			}
+			e.release(k)
+			for i, p := range order {
+				k := p.granted(patient, fmt.Sprintf("it was position %d of %d", i+1, n))
+				if want := queue[i+1].Token; k.Token() != want {
+					e.failf("position %d was shown as ticket %d and granted as %d", i+1, want, k.Token())
+				}
+				e.release(k)
+			}
+		}).keepsBusy(),
+)

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -11,12 +10,79 @@ import (
 )
 
 var leaks = topic("leaks",
-	newCase("keys", "D18 C8", provesNoKeys,
-		"after all is released the store holds nothing that grows with the number of names that were used").needs(NeedKeys).at(quietStore),
-	newCase("keys-of-expired-tickets", "D18 D8 D10 C8", provesNoKeysOfExpired,
-		"what the leases and waiters of a process that died leave in the store is removed even if nobody uses their names again (waiters only with Harness.OpenLink)").needs(NeedKeys).at(quietStore),
-	newCase("goroutines", "D17 C8", provesNoGoroutines,
-		"after Close no goroutine of a driver is left").at(alone),
+	newCase("keys", "D18 C8",
+		"after all is released the store holds nothing that grows with the number of names that were used", func(e *env) {
+			a, b := e.client(), e.client()
+			before, forgotten := e.usedOnce(a, b)
+			for _, n := range []int{1, rounds(40)} {
+				e.each(n, func(i int) { e.use(a, b, e.uncheckedName(fmt.Sprint("key-", i))) })
+			}
+			e.eventually(forgotten, "waiting for the store to forget names", func() error {
+				if n := e.keys(); n > before {
+					return fmt.Errorf("the store holds %d keys, and held %d before %d names were used and released", n, before, rounds(40))
+				}
+				return nil
+			})
+		}).needs(NeedKeys).at(quietStore),
+	// Holders die, and waiters for names that stay held, so that no other request on these names removes
+	// them.
+	newCase("keys-of-expired-tickets", "D18 D8 D10 C8",
+		"what the leases and waiters of a process that died leave in the store is removed even if nobody uses their names again (waiters only with Harness.OpenLink)", func(e *env) {
+			a := e.client()
+			e.usedOnce(a, e.client())
+			n := rounds(20)
+			names, locks := make([]string, n), make([]*locker.Lock, n)
+			e.each(n, func(i int) {
+				names[i] = e.uncheckedName(fmt.Sprint("wait-", i))
+				locks[i] = e.take(a, names[i])
+			})
+			before := e.awaitSteady(patience, e.keys)
+			b := e.crash(e.ttl())
+			holders := e.holdersDie(n)
+			waiters := 0
+			if e.h.OpenLink != nil {
+				waiters = n
+				e.waitersDie(names)
+				for _, other := range []bound{e.crash(waiterTTL), e.deadWaiters()} {
+					if other.d > b.d {
+						b = other
+					}
+				}
+			}
+			e.eventually(b.plus(sweep, "the minute of D18"), "waiting for the store to forget expired tickets", func() error {
+				if now := e.keys(); now > before {
+					return fmt.Errorf("the store holds %d keys, and held %d before the tickets of %d holders and of %d waiters expired", now, before, holders, waiters)
+				}
+				return nil
+			})
+			e.each(n, func(i int) { e.release(locks[i]) })
+		}).needs(NeedKeys).at(quietStore),
+	newCase("goroutines", "D17 C8",
+		"after Close no goroutine of a driver is left", func(e *env) {
+			cycle := func() {
+				ca, cb := e.client(), e.client()
+				e.use(ca, cb, e.uncheckedName("goroutines"))
+				waits := e.name("waits")
+				e.take(ca, waits)
+				p := e.queue(cb, waits, 2)
+				e.ok(cb.Close(), "close")
+				e.is(p.ended(patient, "Close"), locker.ErrClosed, "a waiting Acquire")
+				e.ok(ca.Close(), "close")
+			}
+			cycle()
+			const times = 4
+			before := e.awaitSteady(patience, runtime.NumGoroutine)
+			for range times {
+				cycle()
+			}
+			// One or two may be about to end, or belong to the runtime. A leak is one for
+			// each driver.
+			if after := e.awaitSteady(patience, runtime.NumGoroutine); after >= before+times {
+				buf := make([]byte, 1<<20)
+				e.failf("%d goroutines before, and %d after %d drivers were opened, used and closed:\n%s",
+					before, after, 2*times, buf[:runtime.Stack(buf, true)])
+			}
+		}).at(alone),
 )
 
 // use does everything with a name that could leave something in the store.
@@ -27,11 +93,9 @@ func (e *env) use(a, b *locker.Client, name string) {
 	given.cancel(nil)
 	e.is(given.ended(patient, "it was cancelled"), context.Canceled, "a wait that was cancelled")
 	p := e.queue(b, name, 2)
-	e.release(k)
-	e.release(p.granted(patient, "the holder released"))
+	e.handOver(k, p)
 	r1, r2 := e.take(a, name, locker.Shared()), e.take(b, name, locker.Limit(3))
-	e.release(r1)
-	e.release(r2)
+	e.release(r1, r2)
 	e.take(a, name, locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
 }
 
@@ -49,46 +113,11 @@ func (e *env) usedOnce(a, b *locker.Client) (keys int, forgotten bound) {
 	e.use(a, b, first)
 	e.awaitQueueWithin(e.crash(shortTTL), first, 0)
 	forgotten = e.plusLiveness(e.crash(locker.DefaultTTL), locker.DefaultTTL)
-	e.awaitSteady(forgotten.d, e.keys)
-	return e.keys(), forgotten
+	return e.awaitSteady(forgotten.d, e.keys), forgotten
 }
 
 // sweep is the time that D18 gives for the removal of what expired tickets leave.
 const sweep = time.Minute
-
-// provesNoKeysOfExpired lets holders die, and waiters for names that stay held, so
-// that no other request on these names removes them.
-func provesNoKeysOfExpired(e *env) {
-	a := e.client()
-	e.usedOnce(a, e.client())
-	n := rounds(20)
-	names, locks := make([]string, n), make([]*locker.Lock, n)
-	e.each(n, func(i int) {
-		names[i] = e.uncheckedName(fmt.Sprint("wait-", i))
-		locks[i] = e.take(a, names[i])
-	})
-	e.awaitSteady(patience, e.keys)
-	before := e.keys()
-	b := e.crash(e.ttl())
-	holders := e.holdersDie(n)
-	waiters := 0
-	if e.h.OpenLink != nil {
-		waiters = n
-		e.waitersDie(names)
-		for _, other := range []bound{e.crash(waiterTTL), e.deadWaiters()} {
-			if other.d > b.d {
-				b = other
-			}
-		}
-	}
-	e.eventually(b.plus(sweep, "the minute of D18"), "waiting for the store to forget expired tickets", func() error {
-		if now := e.keys(); now > before {
-			return fmt.Errorf("the store holds %d keys, and held %d before the tickets of %d holders and of %d waiters expired", now, before, holders, waiters)
-		}
-		return nil
-	})
-	e.each(n, func(i int) { e.release(locks[i]) })
-}
 
 // holdersDie takes n leases of a process that dies. It does not if the store keeps
 // them while a process lives and its connection cannot be cut.
@@ -120,69 +149,14 @@ func (e *env) waitersDie(names []string) {
 	link.Cut()
 }
 
-func provesNoKeys(e *env) {
-	a, b := e.client(), e.client()
-	before, forgotten := e.usedOnce(a, b)
-	for _, n := range []int{1, rounds(40)} {
-		e.each(n, func(i int) { e.use(a, b, e.uncheckedName(fmt.Sprint("key-", i))) })
-	}
-	e.eventually(forgotten, "waiting for the store to forget names", func() error {
-		if n := e.keys(); n > before {
-			return fmt.Errorf("the store holds %d keys, and held %d before %d names were used and released", n, before, rounds(40))
-		}
-		return nil
-	})
-}
-
-// awaitSteady waits until a count has not changed for a second, at most for d.
-func (e *env) awaitSteady(d time.Duration, count func() int) {
-	deadline := time.Now().Add(d)
-	for last, same := count(), 0; same < 4 && time.Now().Before(deadline); {
+// awaitSteady waits until a count has not changed for a second, at most for d, and returns it.
+func (e *env) awaitSteady(d time.Duration, count func() int) int {
+	last, deadline := count(), time.Now().Add(d)
+	for same := 0; same < 4 && time.Now().Before(deadline); same++ {
 		e.sleep(250 * time.Millisecond)
-		n := count()
-		if n == last {
-			same++
-		} else {
-			last, same = n, 0
+		if n := count(); n != last {
+			last, same = n, -1
 		}
 	}
-}
-
-func provesNoGoroutines(e *env) {
-	cycle := func() {
-		ca, cb := e.client(), e.client()
-		e.use(ca, cb, e.uncheckedName("goroutines"))
-		waits := e.name("waits")
-		e.take(ca, waits)
-		p := e.queue(cb, waits, 2)
-		e.ok(cb.Close(), "close")
-		e.is(p.ended(patient, "Close"), locker.ErrClosed, "a waiting Acquire")
-		e.ok(ca.Close(), "close")
-	}
-	cycle()
-	const times = 4
-	before := e.goroutines(0)
-	for range times {
-		cycle()
-	}
-	// One or two may be about to end, or belong to the runtime. A leak is one for
-	// each driver.
-	if after := e.goroutines(before); after >= before+times {
-		buf := make([]byte, 1<<20)
-		e.failf("%d goroutines before, and %d after %d drivers were opened, used and closed:\n%s",
-			before, after, 2*times, buf[:runtime.Stack(buf, true)])
-	}
-}
-
-// goroutines counts goroutines when their number has settled, or is at most enough.
-func (e *env) goroutines(enough int) int {
-	e.eventually(patient, "counting goroutines", func() error {
-		before := runtime.NumGoroutine()
-		e.sleep(100 * time.Millisecond)
-		if n := runtime.NumGoroutine(); n > max(before, enough) {
-			return errors.New("their number grows")
-		}
-		return nil
-	})
-	return runtime.NumGoroutine()
+	return last
 }

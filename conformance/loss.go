@@ -11,31 +11,165 @@ import (
 )
 
 var loss = topic("loss",
-	newCase("lost-before-next-grant", "D10 D11 C7", func(e *env) { cutHolder(e, func(l Link) { l.Cut() }) },
-		"a holder that is cut off knows of its loss before another ticket is granted"),
-	newCase("answers-lost", "D10 D11 D14 C7", func(e *env) { cutHolder(e, func(l Link) { l.DropReplies(true) }) },
-		"a holder whose renewals are executed but not answered counts its validity from the last answered one"),
-	newCase("late-grant", "D11 C7", provesLateGrant,
-		"a waiter gets a whole lease: its validity is nearly a TTL from the moment when it learns of the grant"),
-	newCase("short-cut", "D14 C7", provesShortCut,
-		"a cut that ends before the lease is over loses no lock"),
-	newCase("break-notifies-holder", "D12 D13 C7", provesBreakNotifies,
-		"after a break the next waiter is granted at once, and the holder is notified: at once if the driver is a LossNotifier, else at its next renewal"),
-	newCase("break-waiter", "D8 D13 C7", provesBreakWaiter,
-		"a break removes a waiting ticket, and its waiter queues again at the tail"),
-	newCase("break-unknown", "C7", provesBreakUnknown,
-		"a break of a token that is not queued returns ErrLost and changes nothing"),
-	newCase("all-handles-end", "C7 C5", provesAllHandlesEnd,
-		"a loss ends every handle and every context of the lock, with ErrLost"),
-	newCase("cause", "C7", provesCauseOfLoss,
-		"the cause of a loss by Break wraps ErrLost on every store"),
+	newCase("lost-before-next-grant", "D10 D11 C7",
+		"a holder that is cut off knows of its loss before another ticket is granted", func(e *env) { cutHolder(e, func(l Link) { l.Cut() }) }),
+	newCase("answers-lost", "D10 D11 D14 C7",
+		"a holder whose renewals are executed but not answered counts its validity from the last answered one", func(e *env) { cutHolder(e, func(l Link) { l.DropReplies(true) }) }),
+	// The waiter waits for longer than the lease that it asks for.
+	newCase("late-grant", "D11 C7",
+		"a waiter gets a whole lease: its validity is nearly a TTL from the moment when it learns of the grant", func(e *env) {
+			name, ttl, cs := e.name("late"), e.lasting(), e.clients(2)
+			k := e.take(cs[0], name)
+			p := e.queue(cs[1], name, 2, locker.WithTTL(ttl), locker.WithoutRenewal())
+			token := e.queueOf(name)[1].Token
+			e.sleep(ttl * 3 / 2) // longer than the lease that is asked for
+			released := time.Now()
+			e.release(k)
+			next := p.granted(patient, "the holder released")
+			if next.Token() != token {
+				e.failf("a waiter was queued as %d and got token %d", token, next.Token())
+			}
+			behind := e.queueBehind(cs[0], name)
+			e.sleep(ttl/2 - time.Since(p.at))
+			e.holds(next, "half a TTL after a grant that it had waited for")
+			behind.waits("the lease is not over")
+			behind.granted(e.leaseEnd(ttl), "the lease was granted")
+			// The store may have granted it at any time since then (D10).
+			behind.notBefore(released.Add(ttl-slack/2), "the lease of a holder that had waited")
+			e.is(next.Err(), locker.ErrLost, "the holder after the next was granted")
+			e.release(behind.lock)
+		}),
+	newCase("short-cut", "D14 C7",
+		"a cut that ends before the lease is over loses no lock", func(e *env) {
+			name := e.name("short")
+			ttl := 3 * e.ttl()
+			c, link := e.linked()
+			k := e.take(c, name, locker.WithTTL(ttl))
+			p := e.queue(e.client(), name, 2)
+			link.Cut()
+			e.sleep(ttl * 2 / 5) // a renewal or two fail
+			link.Heal()
+			e.sleep(ttl)
+			e.holds(k, "a TTL after a cut that healed in time")
+			p.waits("the holder renews again")
+			e.handOver(k, p)
+		}),
+	newCase("break-notifies-holder", "D12 D13 C7",
+		"after a break the next waiter is granted at once, and the holder is notified: at once if the driver is a LossNotifier, else at its next renewal", func(e *env) {
+			name, cs, d, ttl := e.name("break"), e.clients(2), e.open(), e.lasting()
+			bound := ttl/3 + slack
+			if _, ok := d.(driver.LossNotifier); ok {
+				bound = slack
+				ttl = max(ttl, 6*slack) // the next renewal comes after the bound
+			}
+			k := e.take(e.clientOf(d), name, locker.WithTTL(ttl))
+			if !e.breakable() {
+				e.is(cs[0].Break(e.ctx, name, k.Token()), locker.ErrUnsupported, "break on a store that cannot")
+				e.holds(k, "after a break that is not supported")
+				e.release(k)
+				return
+			}
+			p := e.queue(cs[1], name, 2)
+			begun := time.Now()
+			e.ok(cs[0].Break(e.within(patience), name, k.Token()), "break")
+			if !closedWithin(k.Done(), bound) {
+				e.failf("the holder was not notified of a break within %v", bound)
+			}
+			e.is(k.Err(), locker.ErrLost, "the holder after a break")
+			next := p.granted(patient, "the holder was broken")
+			e.atMost(p.at.Sub(begun), slack, "the grant to the next after a break")
+			e.is(k.Release(e.within(patience)), locker.ErrLost, "release after a break")
+			e.holds(next, "after the broken lock was released")
+			e.release(next)
+		}),
+	newCase("break-waiter", "D8 D13 C7",
+		"a break removes a waiting ticket, and its waiter queues again at the tail", func(e *env) {
+			name, cs := e.name("break-waiter"), e.clients(3)
+			k := e.take(cs[0], name)
+			if !e.breakable() {
+				e.release(k)
+				return
+			}
+			broken := e.queue(cs[1], name, 2)
+			other := e.queue(cs[2], name, 3)
+			token := e.queueOf(name)[1].Token
+			e.ok(cs[0].Break(e.within(patience), name, token), "break of a waiter")
+			e.eventually(patient, "waiting for the broken waiter to queue again", func() error {
+				if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= token || queue[1].Token == token {
+					return errors.New(show(queue))
+				}
+				return nil
+			})
+			e.release(k)
+			k = other.granted(patient, "the one ahead was broken and the holder released")
+			broken.waits("it queued again behind the one that holds")
+			e.handOver(k, broken)
+		}),
+	newCase("break-unknown", "C7",
+		"a break of a token that is not queued returns ErrLost and changes nothing", func(e *env) {
+			name, c := e.name("break-unknown"), e.client()
+			k := e.take(c, name)
+			if e.breakable() {
+				e.is(c.Break(e.within(patience), name, k.Token()+1), locker.ErrLost, "break of a token nobody has")
+				e.is(c.Break(e.within(patience), e.name("nobody"), k.Token()), locker.ErrLost, "break on a name nobody uses")
+			}
+			e.oneTicket(k)
+			e.holds(k, "after others were broken")
+			e.release(k)
+		}),
+	newCase("all-handles-end", "C7 C5",
+		"a loss ends every handle and every context of the lock, with ErrLost", func(e *env) {
+			name, ttl := e.name("handles"), e.ttl()
+			c, link := e.linked()
+			outer := e.take(c, name, locker.WithTTL(ttl))
+			inner := e.reenters(outer.Context(e.ctx), c, outer, locker.WithTTL(ttl))
+			ctx := inner.Context(outer.Context(e.ctx))
+			link.Cut()
+			p := e.queueBehind(e.client(), name)
+			next := p.granted(e.crash(ttl), "the holder was cut off")
+			for _, k := range []*locker.Lock{outer, inner} {
+				e.is(k.Err(), locker.ErrLost, "a handle of a lost lock")
+				<-k.Done()
+			}
+			e.is(context.Cause(ctx), locker.ErrLost, "the cause of a lost lock's context")
+			link.Heal()
+			for _, k := range []*locker.Lock{inner, outer} {
+				e.is(k.Release(e.within(patience)), locker.ErrLost, "release of a handle of a lost lock")
+			}
+			e.holds(next, "after the handles of the lost lock were released")
+			e.release(next)
+		}),
+	newCase("cause", "C7",
+		"the cause of a loss by Break wraps ErrLost on every store", func(e *env) {
+			name := e.name("cause")
+			var cause atomic.Pointer[error]
+			c := e.client(locker.WithObserver(func(_ context.Context, ev locker.Event) {
+				if ev.Kind == locker.EventLost {
+					cause.Store(&ev.Err)
+				}
+			}))
+			k := e.take(c, name, locker.WithTTL(max(3*time.Second, e.ttl())))
+			err := e.control().Break(e.within(patience), name, k.Token())
+			if errors.Is(err, locker.ErrUnsupported) {
+				e.release(k)
+				return
+			}
+			e.ok(err, "break %q", name)
+			<-k.Done()
+			e.eventually(patient, "waiting until the observer is notified", func() error {
+				if cause.Load() == nil {
+					return errors.New("the observer was not notified of the loss")
+				}
+				return nil
+			})
+			e.is(*cause.Load(), driver.ErrLost, "the cause of a loss by Break")
+		}),
 )
 
 // cutHolder cuts a holder off and checks that it notices its loss before the next
 // ticket is granted. The long safety margin makes the order visible.
 func cutHolder(e *env, cut func(Link)) {
-	name := e.name("cut")
-	ttl := e.ttl()
+	name, ttl := e.name("cut"), e.ttl()
 	c, link := e.linked(locker.WithSafetyMargin(ttl / 4))
 	k := e.take(c, name, locker.WithTTL(ttl))
 	ctx := k.Context(e.ctx)
@@ -63,170 +197,9 @@ func cutHolder(e *env, cut func(Link)) {
 	e.release(next)
 }
 
-// provesLateGrant lets a waiter wait for longer than the lease it asks for.
-func provesLateGrant(e *env) {
-	name := e.name("late")
-	ttl := e.lasting()
-	cs := e.clients(2)
-	k := e.take(cs[0], name)
-	p := e.queue(cs[1], name, 2, locker.WithTTL(ttl), locker.WithoutRenewal())
-	token := e.queueOf(name)[1].Token
-	e.sleep(ttl * 3 / 2) // longer than the lease that is asked for
-	released := time.Now()
-	e.release(k)
-	next := p.granted(patient, "the holder released")
-	if next.Token() != token {
-		e.failf("a waiter was queued as %d and got token %d", token, next.Token())
-	}
-	behind := e.queueBehind(cs[0], name)
-	e.sleep(ttl/2 - time.Since(p.at))
-	e.holds(next, "half a TTL after a grant that it had waited for")
-	behind.waits("the lease is not over")
-	behind.granted(e.leaseEnd(ttl), "the lease was granted")
-	// The store may have granted it at any time since then (D10).
-	behind.notBefore(released.Add(ttl-slack/2), "the lease of a holder that had waited")
-	e.is(next.Err(), locker.ErrLost, "the holder after the next was granted")
-	e.release(behind.lock)
-}
-
-func provesShortCut(e *env) {
-	name := e.name("short")
-	ttl := 3 * e.ttl()
-	c, link := e.linked()
-	k := e.take(c, name, locker.WithTTL(ttl))
-	p := e.queue(e.client(), name, 2)
-	link.Cut()
-	e.sleep(ttl * 2 / 5) // a renewal or two fail
-	link.Heal()
-	e.sleep(ttl)
-	e.holds(k, "a TTL after a cut that healed in time")
-	p.waits("the holder renews again")
-	e.release(k)
-	e.release(p.granted(patient, "the holder released"))
-}
-
 // breakable reports whether the driver is a Breaker.
 func (e *env) breakable() bool {
 	_, d := e.controlled()
 	_, ok := d.(driver.Breaker)
 	return ok
 }
-
-func provesBreakNotifies(e *env) {
-	name := e.name("break")
-	cs := e.clients(2)
-	d := e.open()
-	ttl := e.lasting()
-	bound := ttl/3 + slack
-	if _, ok := d.(driver.LossNotifier); ok {
-		bound = slack
-		ttl = max(ttl, 6*slack) // the next renewal comes after the bound
-	}
-	k := e.take(e.clientOf(d), name, locker.WithTTL(ttl))
-	if !e.breakable() {
-		e.is(cs[0].Break(e.ctx, name, k.Token()), locker.ErrUnsupported, "break on a store that cannot")
-		e.holds(k, "after a break that is not supported")
-		e.release(k)
-		return
-	}
-	p := e.queue(cs[1], name, 2)
-	begun := time.Now()
-	e.ok(cs[0].Break(e.within(patience), name, k.Token()), "break")
-	if !closedWithin(k.Done(), bound) {
-		e.failf("the holder was not notified of a break within %v", bound)
-	}
-	e.is(k.Err(), locker.ErrLost, "the holder after a break")
-	next := p.granted(patient, "the holder was broken")
-	e.atMost(p.at.Sub(begun), slack, "the grant to the next after a break")
-	e.is(k.Release(e.within(patience)), locker.ErrLost, "release after a break")
-	e.holds(next, "after the broken lock was released")
-	e.release(next)
-}
-
-func provesBreakWaiter(e *env) {
-	name := e.name("break-waiter")
-	cs := e.clients(3)
-	k := e.take(cs[0], name)
-	if !e.breakable() {
-		e.release(k)
-		return
-	}
-	broken := e.queue(cs[1], name, 2)
-	other := e.queue(cs[2], name, 3)
-	token := e.queueOf(name)[1].Token
-	e.ok(cs[0].Break(e.within(patience), name, token), "break of a waiter")
-	e.eventually(patient, "waiting for the broken waiter to queue again", func() error {
-		if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= token || queue[1].Token == token {
-			return errors.New(show(queue))
-		}
-		return nil
-	})
-	e.release(k)
-	k = other.granted(patient, "the one ahead was broken and the holder released")
-	broken.waits("it queued again behind the one that holds")
-	e.release(k)
-	e.release(broken.granted(patient, "its turn came"))
-}
-
-func provesBreakUnknown(e *env) {
-	name := e.name("break-unknown")
-	c := e.client()
-	k := e.take(c, name)
-	if e.breakable() {
-		e.is(c.Break(e.within(patience), name, k.Token()+1), locker.ErrLost, "break of a token nobody has")
-		e.is(c.Break(e.within(patience), e.name("nobody"), k.Token()), locker.ErrLost, "break on a name nobody uses")
-	}
-	e.oneTicket(k)
-	e.holds(k, "after others were broken")
-	e.release(k)
-}
-
-func provesAllHandlesEnd(e *env) {
-	name := e.name("handles")
-	ttl := e.ttl()
-	c, link := e.linked()
-	outer := e.take(c, name, locker.WithTTL(ttl))
-	inner := e.reenters(outer.Context(e.ctx), c, outer, locker.WithTTL(ttl))
-	ctx := inner.Context(outer.Context(e.ctx))
-	link.Cut()
-	p := e.queueBehind(e.client(), name)
-	next := p.granted(e.crash(ttl), "the holder was cut off")
-	for _, k := range []*locker.Lock{outer, inner} {
-		e.is(k.Err(), locker.ErrLost, "a handle of a lost lock")
-		<-k.Done()
-	}
-	e.is(context.Cause(ctx), locker.ErrLost, "the cause of a lost lock's context")
-	link.Heal()
-	for _, k := range []*locker.Lock{inner, outer} {
-		e.is(k.Release(e.within(patience)), locker.ErrLost, "release of a handle of a lost lock")
-	}
-	e.holds(next, "after the handles of the lost lock were released")
-	e.release(next)
-}
-
-func provesCauseOfLoss(e *env) {
-	name := e.name("cause")
-	var cause atomic.Pointer[error]
-	c := e.client(locker.WithObserver(func(_ context.Context, ev locker.Event) {
-		if ev.Kind == locker.EventLost {
-			cause.Store(&ev.Err)
-		}
-	}))
-	k := e.take(c, name, locker.WithTTL(max(3*time.Second, e.ttl())))
-	err := e.control().Break(e.within(patience), name, k.Token())
-	if errors.Is(err, locker.ErrUnsupported) {
-		e.release(k)
-		return
-	}
-	e.ok(err, "break %q", name)
-	<-k.Done()
-	e.eventually(patient, "waiting until the observer is notified", func() error {
-		if cause.Load() == nil {
-			return errNotNotified
-		}
-		return nil
-	})
-	e.is(*cause.Load(), driver.ErrLost, "the cause of a loss by Break")
-}
-
-var errNotNotified = errors.New("the observer was not notified of the loss")

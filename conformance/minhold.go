@@ -11,14 +11,72 @@ import (
 
 // minHolds are the cases about minimum holds.
 var minHolds = topic("min-hold",
-	newCase("released-early", "D20 C3", provesMinHoldReleased,
-		"a lock that is released before its minimum hold has passed is not granted to others until then"),
-	newCase("closed-early", "D20 D17 C3", provesMinHoldClosed,
-		"a lock whose Client is closed before its minimum hold has passed is not granted to others until then"),
-	newCase("crashed-early", "D20 D10 C3", provesMinHoldCrashed,
-		"a lock whose process ends before its minimum hold has passed is not granted to others until then").needs(NeedLink),
-	newCase("shortened", "D20 C3", provesMinHoldShortened,
-		"when a Client is closed, its locks within their minimum hold are free soon after that has passed, however long their leases are"),
+	newCase("released-early", "D20 C3",
+		"a lock that is released before its minimum hold has passed is not granted to others until then", func(e *env) {
+			name, c := e.name("released"), e.client()
+			k, d, end, ok := e.minHold(c, name)
+			if !ok {
+				return
+			}
+			e.release(k)
+			e.is(k.Err(), locker.ErrReleased, "the handle of a lock that was released within its minimum hold")
+			e.refused(c, name)
+			e.grantedAfter(name, d, end, "it was released")
+		}),
+	newCase("closed-early", "D20 D17 C3",
+		"a lock whose Client is closed before its minimum hold has passed is not granted to others until then", func(e *env) {
+			released, held, c := e.name("released"), e.name("held"), e.client()
+			k, d, end, ok := e.minHold(c, released)
+			if !ok {
+				return
+			}
+			e.release(k)
+			_, _, end2, _ := e.minHold(c, held)
+			e.ok(c.Close(), "close with locks within their minimum hold")
+			e.together(
+				func() { e.grantedAfter(released, d, end, "it was released and its Client closed") },
+				func() { e.grantedAfter(held, d, end2, "its Client was closed") })
+		}),
+	newCase("crashed-early", "D20 D10 C3",
+		"a lock whose process ends before its minimum hold has passed is not granted to others until then", func(e *env) {
+			name := e.name("crashed")
+			c, link := e.linked()
+			_, d, end, ok := e.minHold(c, name)
+			if !ok {
+				return
+			}
+			link.Cut() // for good: the process is dead to the store
+			e.grantedAfter(name, d, end, "its process was cut off")
+		}).needs(NeedLink),
+	newCase("shortened", "D20 C3",
+		"when a Client is closed, its locks within their minimum hold are free soon after that has passed, however long their leases are", func(e *env) {
+			const hold = 2 * time.Second
+			if !e.shortens() {
+				e.skip("the driver is no driver.Shortener: a minimum hold lasts for the TTL if its Client is closed")
+				return
+			}
+			ttl := e.leaseOf(20 * time.Second)
+			released, held, c := e.name("released"), e.name("held"), e.client()
+			opts := []locker.Option{locker.WithMinHold(hold), locker.WithTTL(ttl)}
+			ends := make(map[string][2]time.Time) // when the minimum hold ends, at the earliest and at the latest
+			for _, name := range []string{released, held} {
+				asked := time.Now()
+				k := e.take(c, name, opts...)
+				ends[name] = [2]time.Time{asked.Add(hold), time.Now().Add(hold)}
+				if name == released {
+					e.release(k)
+				}
+			}
+			e.ok(c.Close(), "close with locks within their minimum hold")
+			late := slacks(2).plus(e.bounds(ttl).Crash-ttl, fmt.Sprintf("Bounds(%v).Crash less the TTL, D10", ttl))
+			e.each(2, func(i int) {
+				name := []string{released, held}[i]
+				p := e.acquire(e.client(), name)
+				next := p.granted(late.plus(time.Until(ends[name][1]), "the rest of the minimum hold"), "its Client was closed within its minimum hold (Shortener)")
+				p.notBefore(ends[name][0], "after Close, a minimum hold of %v (D20)", hold)
+				e.release(next)
+			})
+		}),
 )
 
 // minHold acquires name with a minimum hold that the store can give. It returns the
@@ -46,79 +104,6 @@ func (e *env) grantedAfter(name string, d time.Duration, end time.Time, what str
 	next := p.granted(e.afterOutage().and(e.crash(d)).plus(d, "the minimum hold"), what)
 	p.notBefore(end, "after %s, a minimum hold of %v (D20)", what, d)
 	e.release(next)
-}
-
-func provesMinHoldReleased(e *env) {
-	name := e.name("released")
-	c := e.client()
-	k, d, end, ok := e.minHold(c, name)
-	if !ok {
-		return
-	}
-	e.release(k)
-	e.is(k.Err(), locker.ErrReleased, "the handle of a lock that was released within its minimum hold")
-	e.refused(c, name)
-	e.grantedAfter(name, d, end, "it was released")
-}
-
-func provesMinHoldClosed(e *env) {
-	released, held := e.name("released"), e.name("held")
-	c := e.client()
-	k, d, end, ok := e.minHold(c, released)
-	if !ok {
-		return
-	}
-	e.release(k)
-	_, _, end2, _ := e.minHold(c, held)
-	e.ok(c.Close(), "close with locks within their minimum hold")
-	e.each(2, func(i int) {
-		if i == 0 {
-			e.grantedAfter(released, d, end, "it was released and its Client closed")
-		} else {
-			e.grantedAfter(held, d, end2, "its Client was closed")
-		}
-	})
-}
-
-func provesMinHoldCrashed(e *env) {
-	name := e.name("crashed")
-	c, link := e.linked()
-	_, d, end, ok := e.minHold(c, name)
-	if !ok {
-		return
-	}
-	link.Cut() // for good: the process is dead to the store
-	e.grantedAfter(name, d, end, "its process was cut off")
-}
-
-func provesMinHoldShortened(e *env) {
-	const hold = 2 * time.Second
-	if !e.shortens() {
-		e.skip("the driver is no driver.Shortener: a minimum hold lasts for the TTL if its Client is closed")
-		return
-	}
-	ttl := e.leaseOf(20 * time.Second)
-	released, held := e.name("released"), e.name("held")
-	c := e.client()
-	opts := []locker.Option{locker.WithMinHold(hold), locker.WithTTL(ttl)}
-	ends := make(map[string][2]time.Time) // when the minimum hold ends, at the earliest and at the latest
-	for _, name := range []string{released, held} {
-		asked := time.Now()
-		k := e.take(c, name, opts...)
-		ends[name] = [2]time.Time{asked.Add(hold), time.Now().Add(hold)}
-		if name == released {
-			e.release(k)
-		}
-	}
-	e.ok(c.Close(), "close with locks within their minimum hold")
-	late := slacks(2).plus(e.bounds(ttl).Crash-ttl, fmt.Sprintf("Bounds(%v).Crash less the TTL, D10", ttl))
-	e.each(2, func(i int) {
-		name := []string{released, held}[i]
-		p := e.acquire(e.client(), name)
-		next := p.granted(late.plus(time.Until(ends[name][1]), "the rest of the minimum hold"), "its Client was closed within its minimum hold (Shortener)")
-		p.notBefore(ends[name][0], "after Close, a minimum hold of %v (D20)", hold)
-		e.release(next)
-	})
 }
 
 // shortens reports whether the driver can shorten leases.

@@ -11,14 +11,105 @@ import (
 )
 
 var names = topic("names",
-	newCase("distinct", "D2 C9", provesNamesDistinct,
-		"different names are different locks: case, blanks, slashes, braces, NUL, prefixes, inner keys"),
-	newCase("queues-apart", "D2 C9", provesQueuesApart,
-		"the queues of names that look alike do not affect each other"),
-	newCase("any-string", "D2 C9", provesAnyName,
-		"every kind of name can be acquired, waited for, renewed and inspected"),
-	newCase("invalid", "D2 C9", provesNamesInvalid,
-		"an invalid name is ErrInvalidName, and no request is sent"),
+	// All these names are held at the same time: a store that confuses two refuses the second.
+	newCase("distinct", "D2 C9",
+		"different names are different locks: case, blanks, slashes, braces, NUL, prefixes, inner keys", func(e *env) {
+			ns := awkward(e.unique())
+			cs := e.clients(2)
+			locks := make([]*locker.Lock, len(ns))
+			for i, n := range ns {
+				k, err := cs[i%2].TryAcquire(e.within(patience), n, locker.WithOwner(fmt.Sprint("owner of ", i)))
+				if errors.Is(err, locker.ErrNotAcquired) {
+					e.failf("name %q is refused while only other names are held: %w", n, err)
+				}
+				e.ok(err, "try to acquire %q", n)
+				locks[i] = k
+			}
+			for i, n := range ns {
+				e.refused(cs[1-i%2], n)
+				queue := e.queueOf(n)
+				if len(queue) != 1 || queue[0].Owner != fmt.Sprint("owner of ", i) || queue[0].Token != locks[i].Token() {
+					e.failf("the queue of %q is %s, want ticket %d of owner of %d", n, show(queue), locks[i].Token(), i)
+				}
+			}
+			if listed, err := e.control().List(e.within(patience)); !errors.Is(err, locker.ErrUnsupported) {
+				e.ok(err, "list")
+				for _, n := range ns {
+					if !slices.Contains(listed, n) {
+						e.failf("name %q is held and not listed", n)
+					}
+				}
+			}
+			for i, k := range locks {
+				if i%2 == 0 {
+					e.release(k)
+				}
+			}
+			for i, k := range locks {
+				if i%2 == 1 {
+					e.holds(k, "after others with like names were released")
+					e.release(k)
+				}
+			}
+		}),
+	newCase("queues-apart", "D2 C9",
+		"the queues of names that look alike do not affect each other", func(e *env) {
+			ns := alike(e.unique())
+			cs := e.clients(2)
+			held, waiting := make([]*locker.Lock, len(ns)), make([]*pending, len(ns))
+			for i, n := range ns {
+				held[i] = e.takeNow(cs[0], n)
+				waiting[i] = e.queue(cs[1], n, 2)
+			}
+			for i, n := range ns {
+				if queue := e.queueOf(n); len(queue) != 2 {
+					e.failf("the queue of %q is %s, want two tickets", n, show(queue))
+				}
+				e.release(held[i])
+				k := waiting[i].granted(patient, "the holder released")
+				for _, later := range waiting[i+1:] {
+					later.waits("only other names were released")
+				}
+				e.release(k)
+			}
+			e.endsEmpty(ns...)
+		}),
+	newCase("any-string", "D2 C9",
+		"every kind of name can be acquired, waited for, renewed and inspected", func(e *env) {
+			cs := e.clients(2)
+			ns := awkward(e.unique())
+			const workers = 4
+			e.each(workers, func(w int) {
+				for i := w; i < len(ns); i += workers {
+					n := ns[i]
+					k := e.takeNow(cs[0], n, locker.Shared())
+					e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "renew %q", n)
+					p := e.queue(cs[1], n, 2)
+					e.handOver(k, p)
+					e.empty(n)
+				}
+			})
+		}),
+	newCase("invalid", "D2 C9",
+		"an invalid name is ErrInvalidName, and no request is sent", func(e *env) {
+			c, w := e.wired()
+			for _, n := range []string{"", strings.Repeat("x", 513), "a\xff", "\xc0\x80", strings.Repeat("é", 257)} {
+				e.is(errOf(c.Acquire(e.ctx, n)), locker.ErrInvalidName, "acquire %q", n)
+				e.is(errOf(c.TryAcquire(e.ctx, n)), locker.ErrInvalidName, "try to acquire %q", n)
+				e.is(errOf(c.Inspect(e.ctx, n)), locker.ErrInvalidName, "inspect %q", n)
+				_, err := locker.AcquireAll(e.ctx, c, []string{"valid", n})
+				e.is(err, locker.ErrInvalidName, "acquire all of valid and %q", n)
+				if !utf8.ValidString(err.Error()) {
+					e.failf("the error for %q is not valid UTF-8", n)
+				}
+			}
+			if n := w.count(); n != 0 {
+				e.failf("%d requests were sent for invalid names", n)
+			}
+			longest := fill(e.unique(), "é", 512)
+			e.release(e.takeNow(c, longest))
+			e.endsEmpty(longest)
+		}),
 )
 
 // awkward returns names that a store might confuse with each other. They contain u,
@@ -55,118 +146,7 @@ func fill(s, with string, n int) string {
 	return s + strings.Repeat("z", n-len(s))
 }
 
-// provesNamesDistinct holds all these names at the same time: a store that confuses
-// two refuses the second.
-func provesNamesDistinct(e *env) {
-	ns := awkward(e.unique())
-	cs := e.clients(2)
-	locks := make([]*locker.Lock, len(ns))
-	for i, n := range ns {
-		k, err := cs[i%2].TryAcquire(e.within(patience), n, locker.WithOwner(fmt.Sprint("owner of ", i)))
-		if errors.Is(err, locker.ErrNotAcquired) {
-			e.failf("name %q is refused while only other names are held: %w", n, err)
-		}
-		e.ok(err, "try to acquire %q", n)
-		locks[i] = k
-	}
-	for i, n := range ns {
-		e.refused(cs[1-i%2], n)
-		queue := e.queueOf(n)
-		if len(queue) != 1 || queue[0].Owner != fmt.Sprint("owner of ", i) || queue[0].Token != locks[i].Token() {
-			e.failf("the queue of %q is %s, want ticket %d of owner of %d", n, show(queue), locks[i].Token(), i)
-		}
-	}
-	e.provesListed(ns)
-	for i, k := range locks {
-		if i%2 == 0 {
-			e.release(k)
-		}
-	}
-	for i, k := range locks {
-		if i%2 == 1 {
-			e.holds(k, "after others with like names were released")
-			e.release(k)
-		}
-	}
-}
-
-// provesListed fails if the store can list names and one is missing.
-func (e *env) provesListed(ns []string) {
-	listed, err := e.control().List(e.within(patience))
-	if errors.Is(err, locker.ErrUnsupported) {
-		return
-	}
-	e.ok(err, "list")
-	for _, n := range ns {
-		if !slices.Contains(listed, n) {
-			e.failf("name %q is held and not listed", n)
-		}
-	}
-}
-
 // alike are names that a store may confuse.
 func alike(u string) []string {
 	return []string{u, u + "/", u + "/a", u + ":q", u + "a", u + " ", strings.ToUpper(u), "{" + u + "}", u + "\x00", u + "-1"}
-}
-
-func provesQueuesApart(e *env) {
-	ns := alike(e.unique())
-	cs := e.clients(2)
-	held, waiting := make([]*locker.Lock, len(ns)), make([]*pending, len(ns))
-	for i, n := range ns {
-		held[i] = e.takeNow(cs[0], n)
-		waiting[i] = e.queue(cs[1], n, 2)
-	}
-	for i, n := range ns {
-		if queue := e.queueOf(n); len(queue) != 2 {
-			e.failf("the queue of %q is %s, want two tickets", n, show(queue))
-		}
-		e.release(held[i])
-		k := waiting[i].granted(patient, "the holder released")
-		for _, later := range waiting[i+1:] {
-			later.waits("only other names were released")
-		}
-		e.release(k)
-	}
-	e.endsEmpty(ns...)
-}
-
-func provesAnyName(e *env) {
-	cs := e.clients(2)
-	ns := awkward(e.unique())
-	const workers = 4
-	e.each(workers, func(w int) {
-		for i := w; i < len(ns); i += workers {
-			n := ns[i]
-			k := e.takeNow(cs[0], n, locker.Shared())
-			e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "renew %q", n)
-			p := e.queue(cs[1], n, 2)
-			e.release(k)
-			e.release(p.granted(patient, "the holder released"))
-			e.empty(n)
-		}
-	})
-}
-
-func provesNamesInvalid(e *env) {
-	c, w := e.wired()
-	for _, n := range []string{"", strings.Repeat("x", 513), "a\xff", "\xc0\x80", strings.Repeat("é", 257)} {
-		_, err := c.Acquire(e.ctx, n)
-		e.is(err, locker.ErrInvalidName, "acquire %q", n)
-		_, err = c.TryAcquire(e.ctx, n)
-		e.is(err, locker.ErrInvalidName, "try to acquire %q", n)
-		_, err = c.Inspect(e.ctx, n)
-		e.is(err, locker.ErrInvalidName, "inspect %q", n)
-		_, err = locker.AcquireAll(e.ctx, c, []string{"valid", n})
-		e.is(err, locker.ErrInvalidName, "acquire all of valid and %q", n)
-		if !utf8.ValidString(err.Error()) {
-			e.failf("the error for %q is not valid UTF-8", n)
-		}
-	}
-	if n := w.count(); n != 0 {
-		e.failf("%d requests were sent for invalid names", n)
-	}
-	longest := fill(e.unique(), "é", 512)
-	e.release(e.takeNow(c, longest))
-	e.endsEmpty(longest)
 }

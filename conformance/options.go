@@ -9,141 +9,123 @@ import (
 )
 
 var options = topic("options",
-	newCase("invalid", "C9", provesOptionsInvalid,
-		"an invalid option is ErrInvalidOption, and no request is sent"),
-	newCase("nil", "C9", provesNilOptions,
-		"nil options do nothing"),
-	newCase("lease-lengths", "D10 C9", provesLeaseLengths,
-		"leases of milliseconds and of days are given, or refused with an error, never shortened silently"),
-	newCase("awkward-texts", "D15 C9", provesAwkwardTexts,
-		"Inspect returns owners and notes unchanged, for any UTF-8 of up to 512 bytes"),
-	newCase("limits", "D4 C9", provesLimits,
-		"limits of one and of a million work"),
-	newCase("group", "C9", provesGroup,
-		"AcquireAll takes all names or none, in whatever order callers name them"),
-)
-
-func provesOptionsInvalid(e *env) {
-	c, w := e.wired()
-	name := e.name("invalid")
-	for what, opt := range map[string]locker.Option{
-		"no TTL":          locker.WithTTL(0),
-		"negative TTL":    locker.WithTTL(-time.Second),
-		"negative wait":   locker.WithWait(-1),
-		"no permits":      locker.Limit(0),
-		"negative limit":  locker.Limit(-3),
-		"empty owner":     locker.WithOwner(""),
-		"long owner":      locker.WithOwner(strings.Repeat("x", 513)),
-		"owner not UTF-8": locker.WithOwner("\xff"),
-		"long note":       locker.WithNote(strings.Repeat("x", 513)),
-		"note not UTF-8":  locker.WithNote("\xff"),
-	} {
-		_, err := c.Acquire(e.ctx, name, opt)
-		e.is(err, locker.ErrInvalidOption, "acquire with %s", what)
-		_, err = c.TryAcquire(e.ctx, name, opt)
-		e.is(err, locker.ErrInvalidOption, "try to acquire with %s", what)
-	}
-	if n := w.count(); n != 0 {
-		e.failf("%d requests were sent with invalid options", n)
-	}
-	k := e.take(c, name)
-	e.is(k.Extend(e.ctx, 0), locker.ErrInvalidOption, "extend by nothing")
-	e.is(k.Extend(e.ctx, -time.Second), locker.ErrInvalidOption, "extend by less than nothing")
-	e.holds(k, "after Extend with invalid options")
-	e.release(k)
-}
-
-func provesNilOptions(e *env) {
-	c := e.client(nil, locker.WithDefaults(nil, locker.WithNote("by default")), nil)
-	name := e.name("nil")
-	k := e.take(c, name, nil, locker.WithOwner("me"), nil)
-	queue := e.queueOf(name)
-	if len(queue) != 1 || queue[0].Owner != "me" || queue[0].Note != "by default" {
-		e.failf("the queue is %+v, want owner me with the default note", queue)
-	}
-	e.release(k)
-}
-
-func provesLeaseLengths(e *env) {
-	c := e.client()
-	name := e.name("lengths")
-	k := e.take(c, name, locker.WithTTL(20*time.Millisecond), locker.WithoutRenewal())
-	e.awaitQueueWithin(e.leaseEnd(20*time.Millisecond), name, 0)
-	e.is(k.Err(), locker.ErrLost, "a lease of 20 ms that is over")
-	for _, ttl := range []time.Duration{3500 * time.Millisecond, 25 * time.Hour, 30 * 24 * time.Hour} {
-		k, err := c.Acquire(e.within(patience), name, locker.WithTTL(ttl), locker.WithoutRenewal())
-		if errors.Is(err, locker.ErrUnsupported) || errors.Is(err, locker.ErrInvalidOption) {
-			continue
-		}
-		e.ok(err, "acquire with a lease of %v", ttl)
-		e.sleep(50 * time.Millisecond)
-		e.oneTicket(k)
-		most := e.bounds(ttl).MaxTTL
-		if left := e.queueOf(name)[0].Remaining; left < ttl-2*slack && (most == 0 || most >= ttl) {
-			e.failf("%v remain of a lease of %v, which was not refused, and Bounds.MaxTTL is %v", left, ttl, most)
-		}
-		e.release(k)
-	}
-}
-
-func provesAwkwardTexts(e *env) {
-	c := e.client()
-	name := e.name("texts")
-	for _, text := range []string{
-		"plain", " blanks ", "slash/colon:comma,pipe|semi;", "{\"json\":\"1\"}", "'quoted'\"", "back\\slash", "line\nbreak\r\n",
-		"nul\x00inside", "\x00", "\x01\x1f\x7f", "日本語", "🔒🔑", "e\u0301", "100%s%d", "$1 ? :name", strings.Repeat("x", 512), fill("", "🔒", 512),
-	} {
-		k := e.take(c, name, locker.WithOwner(text), locker.WithNote(text))
-		queue := e.queueOf(name)
-		if len(queue) != 1 || queue[0].Owner != text || queue[0].Note != text {
-			e.failf("owner and note %q came out as %+v", text, queue)
-		}
-		e.release(k)
-	}
-	k := e.take(c, name, locker.WithNote(""))
-	if queue := e.queueOf(name); len(queue) != 1 || queue[0].Note != "" || queue[0].Owner != k.Owner() {
-		e.failf("no note, and owner %q, came out as %+v", k.Owner(), queue)
-	}
-	e.release(k)
-}
-
-func provesLimits(e *env) {
-	name := e.name("limits")
-	cs := e.clients(2)
-	k := e.take(cs[0], name, locker.Limit(1))
-	e.refused(cs[1], name, locker.Limit(1))
-	e.refused(cs[1], name)
-	e.release(k)
-	const most = 1_000_000
-	k = e.take(cs[0], name, locker.Limit(most))
-	if queue := e.queueOf(name); len(queue) != 1 || queue[0].Limit != most || !queue[0].Shared {
-		e.failf("a permit of a million came out as %+v", queue)
-	}
-	other := e.take(cs[1], name, locker.Limit(most))
-	e.release(k)
-	e.release(other)
-}
-
-func provesGroup(e *env) {
-	u := e.unique()
-	a, b, c := u+"-a", u+"-b", u+"-c"
-	cs := e.clients(2)
-	orders := [][]string{{a, b, c}, {c, b, a}, {b, a}, {c, a, c}}
-	var l ledger
-	e.each(len(orders), func(i int) {
-		for range rounds(8) {
-			k, err := locker.AcquireAll(e.within(patience), cs[i%2], orders[i])
-			e.ok(err, "acquire all of %q", orders[i])
-			en := l.granted(k.Locks()[0], exclusively) // all of them want a
-			l.ends(en)
+	newCase("invalid", "C9",
+		"an invalid option is ErrInvalidOption, and no request is sent", func(e *env) {
+			c, w := e.wired()
+			name := e.name("invalid")
+			for what, opt := range map[string]locker.Option{
+				"no TTL":          locker.WithTTL(0),
+				"negative TTL":    locker.WithTTL(-time.Second),
+				"negative wait":   locker.WithWait(-1),
+				"no permits":      locker.Limit(0),
+				"negative limit":  locker.Limit(-3),
+				"empty owner":     locker.WithOwner(""),
+				"long owner":      locker.WithOwner(strings.Repeat("x", 513)),
+				"owner not UTF-8": locker.WithOwner("\xff"),
+				"long note":       locker.WithNote(strings.Repeat("x", 513)),
+				"note not UTF-8":  locker.WithNote("\xff"),
+			} {
+				e.is(errOf(c.Acquire(e.ctx, name, opt)), locker.ErrInvalidOption, "acquire with %s", what)
+				e.is(errOf(c.TryAcquire(e.ctx, name, opt)), locker.ErrInvalidOption, "try to acquire with %s", what)
+			}
+			if n := w.count(); n != 0 {
+				e.failf("%d requests were sent with invalid options", n)
+			}
+			k := e.take(c, name)
+			e.is(k.Extend(e.ctx, 0), locker.ErrInvalidOption, "extend by nothing")
+			e.is(k.Extend(e.ctx, -time.Second), locker.ErrInvalidOption, "extend by less than nothing")
+			e.holds(k, "after Extend with invalid options")
 			e.release(k)
-		}
-	})
-	e.ok(l.check(), "the history of groups that share a name")
+		}),
+	newCase("nil", "C9",
+		"nil options do nothing", func(e *env) {
+			c := e.client(nil, locker.WithDefaults(nil, locker.WithNote("by default")), nil)
+			name := e.name("nil")
+			k := e.take(c, name, nil, locker.WithOwner("me"), nil)
+			queue := e.queueOf(name)
+			if len(queue) != 1 || queue[0].Owner != "me" || queue[0].Note != "by default" {
+				e.failf("the queue is %+v, want owner me with the default note", queue)
+			}
+			e.release(k)
+		}),
+	newCase("lease-lengths", "D10 C9",
+		"leases of milliseconds and of days are given, or refused with an error, never shortened silently", func(e *env) {
+			c, name := e.client(), e.name("lengths")
+			k := e.take(c, name, locker.WithTTL(20*time.Millisecond), locker.WithoutRenewal())
+			e.awaitQueueWithin(e.leaseEnd(20*time.Millisecond), name, 0)
+			e.is(k.Err(), locker.ErrLost, "a lease of 20 ms that is over")
+			for _, ttl := range []time.Duration{3500 * time.Millisecond, 25 * time.Hour, 30 * 24 * time.Hour} {
+				k, err := c.Acquire(e.within(patience), name, locker.WithTTL(ttl), locker.WithoutRenewal())
+				if errors.Is(err, locker.ErrUnsupported) || errors.Is(err, locker.ErrInvalidOption) {
+					continue
+				}
+				e.ok(err, "acquire with a lease of %v", ttl)
+				e.sleep(50 * time.Millisecond)
+				e.oneTicket(k)
+				most := e.bounds(ttl).MaxTTL
+				if left := e.queueOf(name)[0].Remaining; left < ttl-2*slack && (most == 0 || most >= ttl) {
+					e.failf("%v remain of a lease of %v, which was not refused, and Bounds.MaxTTL is %v", left, ttl, most)
+				}
+				e.release(k)
+			}
+		}),
+	newCase("awkward-texts", "D15 C9",
+		"Inspect returns owners and notes unchanged, for any UTF-8 of up to 512 bytes", func(e *env) {
+			c, name := e.client(), e.name("texts")
+			for _, text := range []string{
+				"plain", " blanks ", "slash/colon:comma,pipe|semi;", "{\"json\":\"1\"}", "'quoted'\"", "back\\slash", "line\nbreak\r\n",
+				"nul\x00inside", "\x00", "\x01\x1f\x7f", "日本語", "🔒🔑", "e\u0301", "100%s%d", "$1 ? :name", strings.Repeat("x", 512), fill("", "🔒", 512),
+			} {
+				k := e.take(c, name, locker.WithOwner(text), locker.WithNote(text))
+				queue := e.queueOf(name)
+				if len(queue) != 1 || queue[0].Owner != text || queue[0].Note != text {
+					e.failf("owner and note %q came out as %+v", text, queue)
+				}
+				e.release(k)
+			}
+			k := e.take(c, name, locker.WithNote(""))
+			if queue := e.queueOf(name); len(queue) != 1 || queue[0].Note != "" || queue[0].Owner != k.Owner() {
+				e.failf("no note, and owner %q, came out as %+v", k.Owner(), queue)
+			}
+			e.release(k)
+		}),
+	newCase("limits", "D4 C9",
+		"limits of one and of a million work", func(e *env) {
+			name, cs := e.name("limits"), e.clients(2)
+			k := e.take(cs[0], name, locker.Limit(1))
+			e.refused(cs[1], name, locker.Limit(1))
+			e.refused(cs[1], name)
+			e.release(k)
+			const most = 1_000_000
+			k = e.take(cs[0], name, locker.Limit(most))
+			if queue := e.queueOf(name); len(queue) != 1 || queue[0].Limit != most || !queue[0].Shared {
+				e.failf("a permit of a million came out as %+v", queue)
+			}
+			other := e.take(cs[1], name, locker.Limit(most))
+			e.release(k, other)
+		}),
+	newCase("group", "C9",
+		"AcquireAll takes all names or none, in whatever order callers name them", func(e *env) {
+			u := e.unique()
+			a, b, c := u+"-a", u+"-b", u+"-c"
+			cs := e.clients(2)
+			orders := [][]string{{a, b, c}, {c, b, a}, {b, a}, {c, a, c}}
+			var l ledger
+			e.each(len(orders), func(i int) {
+				for range rounds(8) {
+					k, err := locker.AcquireAll(e.within(patience), cs[i%2], orders[i])
+					e.ok(err, "acquire all of %q", orders[i])
+					en := l.granted(k.Locks()[0], exclusively) // all of them want a
+					l.ends(en)
+					e.release(k)
+				}
+			})
+			e.ok(l.check(), "the history of groups that share a name")
 
-	k := e.take(cs[0], b)
-	_, err := locker.AcquireAll(e.within(patience), cs[1], []string{c, b, a}, locker.WithWait(2*slack)) // a busy store may need a part of it
-	e.is(err, locker.ErrNotAcquired, "acquire all, with one held by somebody else")
-	e.release(k)
-	e.endsEmpty(a, b, c)
-}
+			k := e.take(cs[0], b)
+			wait := locker.WithWait(2 * slack) // a busy store may need a part of it
+			e.is(errOf(locker.AcquireAll(e.within(patience), cs[1], []string{c, b, a}, wait)), locker.ErrNotAcquired, "acquire all, with one held by somebody else")
+			e.release(k)
+			e.endsEmpty(a, b, c)
+		}),
+)

@@ -12,34 +12,172 @@ import (
 )
 
 var outages = topic("outage",
-	newCase("waiter-stays-queued", "D7 D8 C9", provesWaiterStaysQueued,
-		"a waiter that is cut off for less than Bounds.Liveness stays queued").needs(NeedLink),
-	newCase("waiter-queues-again", "D7 D8 C9", provesWaiterQueuesAgain,
-		"a waiter that is cut off for longer queues again at the tail, and the observer is notified").needs(NeedLink),
-	newCase("reconnect", "D7 D16 C9", provesReconnect,
-		"a process that was cut off and lost its lock works again once the connection is back").needs(NeedLink),
-	newCase("down-at-start", "D7 D16 D19 C9", provesDownAtStart,
-		"while the store is down every call fails within ten seconds with the reason, and works again when the store is back").needs(NeedServer).at(ownStore),
-	newCase("stalled", "D7 D14 D16 C9", provesStalled,
-		"while the store is paused every call fails within ten seconds, and leaves no ticket").needs(NeedServer).at(ownStore),
-	newCase("restart-while-held", "D3 D10 C9", provesRestartWhileHeld,
-		"a restart shorter than the lease loses no lock").needs(NeedServer).at(ownStore),
-	newCase("restart-while-waiting", "D7 D8 C9", provesRestartWhileWaiting,
-		"waiters keep waiting while the store restarts, and are granted afterwards").needs(NeedServer).at(ownStore),
-	newCase("stall-while-held", "D10 D14 C9", provesStallWhileHeld,
-		"a pause of the store shorter than the lease loses no lock; in a longer one the holder knows of its loss by its own clock").needs(NeedServer).at(ownStore),
-	newCase("cancel-while-down", "D7 D9 C9", provesCancelWhileDown,
-		"a waiter whose context ends while the store is down returns both errors, and its ticket is removed when the store is back").needs(NeedServer).at(ownStore),
-	newCase("cut-while-queued", "D7 D14 D15 C9", provesCutWhileQueued,
-		"a wait that ends while its client is cut off is ErrUnavailable beside its own error, whatever has ended it; so is each failed renewal").needs(NeedLink),
-	newCase("down-while-queued", "D7 D14 D15 C9", provesDownWhileQueued,
-		"a wait that ends while the store is down or silent is ErrUnavailable beside its own error, whatever has ended it").needs(NeedServer).at(ownStore),
-	newCase("release-while-down", "D10 D14 C9", provesReleaseWhileDown,
-		"a release while the store is down returns an error within a bound, and the next is granted when the store is back").needs(NeedServer).at(ownStore),
-	newCase("close-while-down", "D16 D17 C9", provesCloseWhileDown,
-		"Close returns within a bound while the store is down").needs(NeedServer).at(ownStore),
-	newCase("tokens-after-restart", "D3 C6", provesTokensAfterRestart,
-		"tokens go on growing after the store was killed and started again").needs(NeedServer).at(ownStore),
+	newCase("waiter-stays-queued", "D7 D8 C9",
+		"a waiter that is cut off for less than Bounds.Liveness stays queued", func(e *env) {
+			name := e.name("position")
+			c, link := e.linked()
+			k := e.take(e.client(), name)
+			w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
+			x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
+			before := e.queueOf(name)
+			link.Cut()
+			e.sleep(min(e.liveness()/4, 2*time.Second))
+			link.Heal()
+			e.sleep(slack)
+			if after := e.queueOf(name); len(after) != 3 || after[1].Token != before[1].Token {
+				e.failf("the queue is %s after a short cut, and was %s", show(after), show(before))
+			}
+			e.release(k)
+			k = w.granted(e.afterOutage(), "the holder released and the way is open again")
+			x.waits("the one before it holds")
+			e.handOver(k, x)
+		}).needs(NeedLink),
+	newCase("waiter-queues-again", "D7 D8 C9",
+		"a waiter that is cut off for longer queues again at the tail, and the observer is notified", func(e *env) {
+			name := e.name("again")
+			var rejoined atomic.Int64
+			c, link := e.linked(locker.WithObserver(func(_ context.Context, ev locker.Event) {
+				if ev.Kind == locker.EventRejoined {
+					rejoined.Add(1)
+				}
+			}))
+			k := e.take(e.client(), name)
+			w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
+			x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
+			first := e.queueOf(name)[1].Token
+			link.Cut()
+			e.awaitQueueWithin(e.deadWaiters(), name, 2)
+			link.Heal()
+			e.eventually(e.afterOutage(), "waiting for a waiter to queue again", func() error {
+				if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= first {
+					return errors.New(show(queue))
+				}
+				return nil
+			})
+			if rejoined.Load() == 0 {
+				e.failf("the observer was not notified that the waiter queued again")
+			}
+			e.release(k)
+			k = x.granted(patient, "the one before it was cut off and the holder released")
+			w.waits("it queued again behind the one that holds")
+			e.handOver(k, w)
+		}).needs(NeedLink),
+	newCase("reconnect", "D7 D16 C9",
+		"a process that was cut off and lost its lock works again once the connection is back", func(e *env) {
+			name, ttl := e.name("back"), e.ttl()
+			c, link := e.linked()
+			k := e.take(c, name, locker.WithTTL(ttl))
+			link.Cut()
+			p := e.queueBehind(e.client(), name)
+			next := p.granted(e.crash(ttl), "the holder was cut off")
+			e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
+			link.Heal()
+			e.worksAgain(c)
+			e.release(next)
+			e.release(e.take(c, name))
+		}).needs(NeedLink),
+	newCase("down-at-start", "D7 D16 D19 C9",
+		"while the store is down every call fails within ten seconds with the reason, and works again when the store is back", func(e *env) {
+			name, cs, s := e.name("down"), e.clients(3), e.server()
+			s.kill()
+			var fresh *locker.Client
+			e.together(func() { e.failsSoon(cs, name) }, func() {
+				if d, err := e.h.Open(e.ctx); err == nil { // Open may fail, or the first request
+					fresh = e.clientOf(d)
+					e.failsSoon([]*locker.Client{fresh, fresh, fresh}, name)
+				}
+			})
+			s.start()
+			e.worksAgain(cs...)
+			if fresh != nil {
+				e.worksAgain(fresh)
+			}
+		}).needs(NeedServer).at(ownStore),
+	newCase("stalled", "D7 D14 D16 C9",
+		"while the store is paused every call fails within ten seconds, and leaves no ticket", func(e *env) {
+			name, cs, s := e.name("stalled"), e.clients(3), e.server()
+			e.release(e.take(e.control(), name))
+			s.pause()
+			e.failsSoon(cs, name)
+			s.resume()
+			e.worksAgain(cs...)
+			e.awaitQueueWithin(e.crash(e.ttl()).and(e.afterOutage()), name, 0)
+		}).needs(NeedServer).at(ownStore),
+	newCase("restart-while-held", "D3 D10 C9",
+		"a restart shorter than the lease loses no lock", func(e *env) {
+			name, cs, s := e.name("held"), e.clients(2), e.server()
+			var l ledger
+			k := e.take(cs[0], name)
+			en := l.granted(k, exclusively)
+			s.kill()
+			e.sleep(slack / 2)
+			s.start()
+			e.worksAgain(cs...)
+			e.refused(cs[1], name)
+			e.holds(k, "after a restart of the store that was shorter than its lease")
+			e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "extend after a restart")
+			e.oneTicket(k)
+			p := e.queue(cs[1], name, 2)
+			l.ends(en)
+			e.release(k)
+			l.granted(p.granted(patient, "the holder released"), exclusively)
+			e.release(p.lock)
+			e.ok(l.check(), "the history over a restart")
+		}).needs(NeedServer).at(ownStore),
+	newCase("restart-while-waiting", "D7 D8 C9",
+		"waiters keep waiting while the store restarts, and are granted afterwards", func(e *env) {
+			name, cs, s := e.name("waiting"), e.clients(3), e.server()
+			k := e.take(cs[0], name)
+			ps := []*pending{e.queue(cs[1], name, 2), e.queue(cs[2], name, 3)}
+			before := e.queueOf(name)
+			begun := time.Now()
+			s.kill()
+			e.sleep(slack)
+			s.start()
+			out := time.Since(begun)
+			e.worksAgain(cs...)
+			for _, p := range ps {
+				p.waits("the store was restarted and the lock is held")
+			}
+			e.holds(k, "after a restart of the store that was shorter than its lease")
+			// The last heartbeat was before the outage, and the next one needs a new
+			// connection: only a third of the interval is left for the outage.
+			short := out < e.bounds(locker.DefaultTTL).Liveness/3
+			e.eventually(e.afterOutage(), "waiting for the waiters to be queued", func() error {
+				queue := e.queueOf(name)
+				kept := len(queue) == 3 && queue[1].Token == before[1].Token && queue[2].Token == before[2].Token
+				if !kept && (len(queue) != 3 || short) {
+					return fmt.Errorf("it was %s and is %s", show(before), show(queue))
+				}
+				return nil
+			})
+			e.release(k)
+			e.releaseAll(ps...)
+		}).needs(NeedServer).at(ownStore),
+	newCase("stall-while-held", "D10 D14 C9",
+		"a pause of the store shorter than the lease loses no lock; in a longer one the holder knows of its loss by its own clock", func(e *env) {
+			short, long, ttl, cs := e.name("short"), e.name("long"), e.lasting(), e.clients(2)
+			s := e.server()
+			kept := e.take(cs[0], long)
+			p := e.queue(cs[1], long, 2)
+			ending := e.take(cs[0], short, locker.WithTTL(ttl))
+			next := e.queue(cs[1], short, 2)
+			s.pause()
+			paused := time.Now()
+			if !closedWithin(ending.Done(), ttl+slack) {
+				e.failf("a holder has not noticed the loss of its lease of %v, %v after the store was paused", ttl, ttl+slack)
+			}
+			e.sleep(time.Until(paused.Add(ttl + slack)))
+			next.waits("the store is paused")
+			e.holds(kept, "with a lease longer than the pause")
+			s.resume()
+			e.release(next.granted(e.crash(ttl).and(e.afterOutage()), "the holder was lost and the store is back"))
+			e.worksAgain(cs...)
+			e.holds(kept, "after a pause shorter than its lease")
+			p.waits("the holder holds")
+			e.release(kept)
+			e.releaseAll(p)
+		}).needs(NeedServer).at(ownStore),
 )
 
 // worksAgain waits until clients, and the one that observes the queues, work again after an outage.
@@ -56,80 +194,13 @@ func (e *env) worksAgain(cs ...*locker.Client) {
 	}
 }
 
-func provesWaiterStaysQueued(e *env) {
-	name := e.name("position")
-	c, link := e.linked()
-	k := e.take(e.client(), name)
-	w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
-	x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
-	before := e.queueOf(name)
-	link.Cut()
-	e.sleep(min(e.liveness()/4, 2*time.Second))
-	link.Heal()
-	e.sleep(slack)
-	if after := e.queueOf(name); len(after) != 3 || after[1].Token != before[1].Token {
-		e.failf("the queue is %s after a short cut, and was %s", show(after), show(before))
-	}
-	e.release(k)
-	k = w.granted(e.afterOutage(), "the holder released and the way is open again")
-	x.waits("the one before it holds")
-	e.release(k)
-	e.release(x.granted(patient, "its turn came"))
-}
-
-func provesWaiterQueuesAgain(e *env) {
-	name := e.name("again")
-	var rejoined atomic.Int64
-	c, link := e.linked(locker.WithObserver(func(_ context.Context, ev locker.Event) {
-		if ev.Kind == locker.EventRejoined {
-			rejoined.Add(1)
-		}
-	}))
-	k := e.take(e.client(), name)
-	w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
-	x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
-	first := e.queueOf(name)[1].Token
-	link.Cut()
-	e.awaitQueueWithin(e.deadWaiters(), name, 2)
-	link.Heal()
-	e.eventually(e.afterOutage(), "waiting for a waiter to queue again", func() error {
-		if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= first {
-			return errors.New(show(queue))
-		}
-		return nil
-	})
-	if rejoined.Load() == 0 {
-		e.failf("the observer was not notified that the waiter queued again")
-	}
-	e.release(k)
-	k = x.granted(patient, "the one before it was cut off and the holder released")
-	w.waits("it queued again behind the one that holds")
-	e.release(k)
-	e.release(w.granted(patient, "its turn came"))
-}
-
-func provesReconnect(e *env) {
-	name := e.name("back")
-	ttl := e.ttl()
-	c, link := e.linked()
-	k := e.take(c, name, locker.WithTTL(ttl))
-	link.Cut()
-	p := e.queueBehind(e.client(), name)
-	next := p.granted(e.crash(ttl), "the holder was cut off")
-	e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
-	link.Heal()
-	e.worksAgain(c)
-	e.release(next)
-	e.release(e.take(c, name))
-}
-
 // failsSoon calls every method that sends a request, each on another client.
 func (e *env) failsSoon(cs []*locker.Client, name string) {
 	ttl := locker.WithTTL(e.ttl()) // of a request that may arrive late, after that for its removal
 	calls := []func() error{
-		func() error { _, err := cs[0].Acquire(e.ctx, name, ttl); return err },
-		func() error { _, err := cs[1].TryAcquire(e.ctx, name, ttl); return err },
-		func() error { _, err := cs[2].Inspect(e.ctx, name); return err },
+		func() error { return errOf(cs[0].Acquire(e.ctx, name, ttl)) },
+		func() error { return errOf(cs[1].TryAcquire(e.ctx, name, ttl)) },
+		func() error { return errOf(cs[2].Inspect(e.ctx, name)) },
 	}
 	e.each(len(calls), func(i int) {
 		begun := time.Now()
@@ -144,123 +215,7 @@ func (e *env) failsSoon(cs []*locker.Client, name string) {
 	})
 }
 
-func provesDownAtStart(e *env) {
-	name := e.name("down")
-	cs := e.clients(3)
-	s := e.server()
-	s.kill()
-	var fresh *locker.Client
-	e.each(2, func(i int) {
-		if i == 0 {
-			e.failsSoon(cs, name)
-			return
-		}
-		if d, err := e.h.Open(e.ctx); err == nil { // Open may fail, or the first request
-			fresh = e.clientOf(d)
-			e.failsSoon([]*locker.Client{fresh, fresh, fresh}, name)
-		}
-	})
-	s.start()
-	e.worksAgain(cs...)
-	if fresh != nil {
-		e.worksAgain(fresh)
-	}
-}
-
-func provesStalled(e *env) {
-	name := e.name("stalled")
-	cs := e.clients(3)
-	s := e.server()
-	e.release(e.take(e.control(), name))
-	s.pause()
-	e.failsSoon(cs, name)
-	s.resume()
-	e.worksAgain(cs...)
-	e.awaitQueueWithin(e.crash(e.ttl()).and(e.afterOutage()), name, 0)
-}
-
-func provesRestartWhileHeld(e *env) {
-	name := e.name("held")
-	cs := e.clients(2)
-	s := e.server()
-	var l ledger
-	k := e.take(cs[0], name)
-	en := l.granted(k, exclusively)
-	s.kill()
-	e.sleep(slack / 2)
-	s.start()
-	e.worksAgain(cs...)
-	e.refused(cs[1], name)
-	e.holds(k, "after a restart of the store that was shorter than its lease")
-	e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "extend after a restart")
-	e.oneTicket(k)
-	p := e.queue(cs[1], name, 2)
-	l.ends(en)
-	e.release(k)
-	l.granted(p.granted(patient, "the holder released"), exclusively)
-	e.release(p.lock)
-	e.ok(l.check(), "the history over a restart")
-}
-
-func provesRestartWhileWaiting(e *env) {
-	name := e.name("waiting")
-	cs := e.clients(3)
-	s := e.server()
-	k := e.take(cs[0], name)
-	ps := []*pending{e.queue(cs[1], name, 2), e.queue(cs[2], name, 3)}
-	before := e.queueOf(name)
-	begun := time.Now()
-	s.kill()
-	e.sleep(slack)
-	s.start()
-	out := time.Since(begun)
-	e.worksAgain(cs...)
-	for _, p := range ps {
-		p.waits("the store was restarted and the lock is held")
-	}
-	e.holds(k, "after a restart of the store that was shorter than its lease")
-	// The last heartbeat was before the outage, and the next one needs a new
-	// connection: only a third of the interval is left for the outage.
-	short := out < e.bounds(locker.DefaultTTL).Liveness/3
-	e.eventually(e.afterOutage(), "waiting for the waiters to be queued", func() error {
-		queue := e.queueOf(name)
-		kept := len(queue) == 3 && queue[1].Token == before[1].Token && queue[2].Token == before[2].Token
-		if !kept && (len(queue) != 3 || short) {
-			return fmt.Errorf("it was %s and is %s", show(before), show(queue))
-		}
-		return nil
-	})
-	e.release(k)
-	e.releaseAll(ps...)
-}
-
 // releaseAll waits for the grants of waiters, in any order, and releases each.
 func (e *env) releaseAll(ps ...*pending) {
 	e.each(len(ps), func(i int) { e.release(ps[i].granted(e.afterOutage(), "the holder released")) })
-}
-
-func provesStallWhileHeld(e *env) {
-	short, long := e.name("short"), e.name("long")
-	ttl := e.lasting()
-	cs := e.clients(2)
-	s := e.server()
-	kept := e.take(cs[0], long)
-	p := e.queue(cs[1], long, 2)
-	ending := e.take(cs[0], short, locker.WithTTL(ttl))
-	next := e.queue(cs[1], short, 2)
-	s.pause()
-	paused := time.Now()
-	if !closedWithin(ending.Done(), ttl+slack) {
-		e.failf("a holder has not noticed the loss of its lease of %v, %v after the store was paused", ttl, ttl+slack)
-	}
-	e.sleep(time.Until(paused.Add(ttl + slack)))
-	next.waits("the store is paused")
-	e.holds(kept, "with a lease longer than the pause")
-	s.resume()
-	e.release(next.granted(e.crash(ttl).and(e.afterOutage()), "the holder was lost and the store is back"))
-	e.worksAgain(cs...)
-	e.holds(kept, "after a pause shorter than its lease")
-	p.waits("the holder holds")
-	e.release(kept)
-	e.releaseAll(p)
 }

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -10,27 +9,71 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-func provesCancelWhileDown(e *env) {
-	name := e.name("cancel")
-	cs := e.clients(2)
-	s := e.server()
-	k := e.take(cs[0], name)
-	p := e.queue(cs[1], name, 2)
-	s.kill()
-	e.sleep(3 * slack)
-	p.waits("its context lives")
-	p.cancel(errChanged)
-	err := p.ended(slacks(3), "it was cancelled")
-	e.is(err, context.Canceled, "a waiter that was cancelled while the store was down")
-	e.says(err, errChanged, "a waiter that was cancelled while the store was down")
-	if !saysMore(err) {
-		e.failf("a waiter that was cancelled while the store was down returned %q, which says nothing about the store", err)
-	}
-	s.start()
-	e.worksAgain(cs...)
-	e.awaitQueueWithin(e.afterOutage(), name, 1)
-	e.release(k)
-}
+var downs = topic("outage",
+	newCase("cancel-while-down", "D7 D9 C9",
+		"a waiter whose context ends while the store is down returns both errors, and its ticket is removed when the store is back", func(e *env) {
+			name, cs, s := e.name("cancel"), e.clients(2), e.server()
+			k := e.take(cs[0], name)
+			p := e.queue(cs[1], name, 2)
+			s.kill()
+			e.sleep(3 * slack)
+			p.waits("its context lives")
+			p.cancel(errChanged)
+			err := p.ended(slacks(3), "it was cancelled")
+			e.is(err, context.Canceled, "a waiter that was cancelled while the store was down")
+			e.says(err, errChanged, "a waiter that was cancelled while the store was down")
+			if !saysMore(err) {
+				e.failf("a waiter that was cancelled while the store was down returned %q, which says nothing about the store", err)
+			}
+			s.start()
+			e.worksAgain(cs...)
+			e.awaitQueueWithin(e.afterOutage(), name, 1)
+			e.release(k)
+		}).needs(NeedServer).at(ownStore),
+	newCase("release-while-down", "D10 D14 C9",
+		"a release while the store is down returns an error within a bound, and the next is granted when the store is back", func(e *env) {
+			name, ttl, cs, s := e.name("release"), e.ttl(), e.clients(2), e.server()
+			k := e.take(cs[0], name, locker.WithTTL(ttl))
+			s.kill()
+			e.releaseFails(k, "the store was down")
+			s.start()
+			e.worksAgain(cs...)
+			e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.afterOutage()), "the release that did not arrive"))
+		}).needs(NeedServer).at(ownStore),
+	newCase("close-while-down", "D16 D17 C9",
+		"Close returns within a bound while the store is down", func(e *env) {
+			held, waited, cs, s := e.uncheckedName("held"), e.name("waited"), e.clients(2), e.server()
+			e.take(cs[0], held, locker.WithTTL(e.ttl()))
+			k := e.take(cs[1], waited)
+			p := e.queue(cs[0], waited, 2, locker.WithTTL(waiterTTL))
+			s.kill()
+			begun := time.Now()
+			_ = cs[0].Close() // returns that it could not release
+			e.atMost(time.Since(begun), 2*storeBound, "Close while the store was down")
+			e.is(p.ended(slacks(2), "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
+			s.start()
+			e.worksAgain(cs[1])
+			e.awaitQueueWithin(e.afterOutage(), waited, 1)
+			e.release(k)
+		}).needs(NeedServer).at(ownStore),
+	newCase("tokens-after-restart", "D3 C6",
+		"tokens go on growing after the store was killed and started again", func(e *env) {
+			ts, cs, s := e.tokens("restart"), e.clients(2), e.server()
+			for range 2 {
+				for i := range 5 {
+					ts.cycle(cs[i%2], "before a restart")
+				}
+				k := e.take(cs[0], ts.name, locker.Shared())
+				ts.next(k, "before a restart")
+				s.kill()
+				s.start()
+				e.worksAgain(cs...)
+				ts.cycle(cs[1], "after a restart, beside a holder", locker.Shared())
+				e.release(k)
+				ts.cycle(e.client(), "after a restart, to a new process")
+			}
+		}).needs(NeedServer).at(ownStore),
+)
 
 // saysMore reports whether an error wraps more than the end of its context.
 func saysMore(err error) bool {
@@ -47,59 +90,4 @@ func saysMore(err error) bool {
 	}
 	leaves := []error{nil, context.Canceled, context.DeadlineExceeded, driver.ErrUnavailable, driver.ErrNoTicket}
 	return !slices.Contains(leaves, err) && err.Error() != errChanged.Error() // a cause is text
-}
-
-func provesReleaseWhileDown(e *env) {
-	name := e.name("release")
-	ttl := e.ttl()
-	cs := e.clients(2)
-	s := e.server()
-	k := e.take(cs[0], name, locker.WithTTL(ttl))
-	s.kill()
-	begun := time.Now()
-	err := k.Release(e.ctx)
-	if err == nil || errors.Is(err, locker.ErrReleased) {
-		e.failf("release while the store was down: got error %v", err)
-	}
-	e.atMost(time.Since(begun), storeBound+slack, "release while the store was down")
-	s.start()
-	e.worksAgain(cs...)
-	e.release(e.acquire(cs[1], name).granted(e.crash(ttl).and(e.afterOutage()), "the release that did not arrive"))
-}
-
-func provesCloseWhileDown(e *env) {
-	held, waited := e.uncheckedName("held"), e.name("waited")
-	cs := e.clients(2)
-	s := e.server()
-	e.take(cs[0], held, locker.WithTTL(e.ttl()))
-	k := e.take(cs[1], waited)
-	p := e.queue(cs[0], waited, 2, locker.WithTTL(waiterTTL))
-	s.kill()
-	begun := time.Now()
-	_ = cs[0].Close() // returns that it could not release
-	e.atMost(time.Since(begun), 2*storeBound, "Close while the store was down")
-	e.is(p.ended(slacks(2), "Close"), locker.ErrClosed, "an Acquire that waited when its Locker was closed")
-	s.start()
-	e.worksAgain(cs[1])
-	e.awaitQueueWithin(e.afterOutage(), waited, 1)
-	e.release(k)
-}
-
-func provesTokensAfterRestart(e *env) {
-	ts := e.tokens("restart")
-	cs := e.clients(2)
-	s := e.server()
-	for range 2 {
-		for i := range 5 {
-			ts.cycle(cs[i%2], "before a restart")
-		}
-		k := e.take(cs[0], ts.name, locker.Shared())
-		ts.next(k, "before a restart")
-		s.kill()
-		s.start()
-		e.worksAgain(cs...)
-		ts.cycle(cs[1], "after a restart, beside a holder", locker.Shared())
-		e.release(k)
-		ts.cycle(e.client(), "after a restart, to a new process")
-	}
 }

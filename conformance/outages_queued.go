@@ -13,6 +13,41 @@ import (
 // ticket was queued: a silent store counts as away two seconds later.
 const queuedWait = 5 * time.Second
 
+var endedWaits = topic("outage",
+	newCase("cut-while-queued", "D7 D14 D15 C9",
+		"a wait that ends while its client is cut off is ErrUnavailable beside its own error, whatever has ended it; so is each failed renewal", func(e *env) {
+			var failed, silent atomic.Int64
+			c, link := e.linked(locker.WithObserver(func(_ context.Context, ev locker.Event) {
+				if ev.Kind != locker.EventRenewFailed {
+					return
+				}
+				failed.Add(1)
+				if errors.Is(ev.Err, locker.ErrUnavailable) {
+					silent.Add(1)
+				}
+			}))
+			other := e.name("held")
+			e.take(c, other, locker.WithTTL(e.lasting()))
+			e.endsAreUnavailable(c, link.Cut, "cut off")
+			if failed.Load() == 0 || silent.Load() < failed.Load() {
+				e.failf("%d of %d failed renewals of a client that was cut off were reported as ErrUnavailable", silent.Load(), failed.Load())
+			}
+			link.Heal()
+			e.worksAgain(c)
+			e.awaitQueueWithin(e.crash(e.lasting()).and(e.afterOutage()), other, 0)
+		}).needs(NeedLink),
+	newCase("down-while-queued", "D7 D14 D15 C9",
+		"a wait that ends while the store is down or silent is ErrUnavailable beside its own error, whatever has ended it", func(e *env) {
+			c, s := e.client(), e.server()
+			e.endsAreUnavailable(c, s.kill, "down")
+			s.start()
+			e.worksAgain(c)
+			e.endsAreUnavailable(c, s.pause, "silent")
+			s.resume()
+			e.worksAgain(c)
+		}).needs(NeedServer).at(ownStore),
+)
+
 // A waitEnd is one way in which a wait ends without a grant.
 type waitEnd struct {
 	how   string
@@ -58,37 +93,4 @@ func (e *env) endsAreUnavailable(c *locker.Client, begin func(), outage string) 
 		}
 	}
 	e.onHeal(func() { _ = k.Release(e.ctx) }) // it may be lost by now
-}
-
-func provesCutWhileQueued(e *env) {
-	var failed, silent atomic.Int64
-	c, link := e.linked(locker.WithObserver(func(_ context.Context, ev locker.Event) {
-		if ev.Kind != locker.EventRenewFailed {
-			return
-		}
-		failed.Add(1)
-		if errors.Is(ev.Err, locker.ErrUnavailable) {
-			silent.Add(1)
-		}
-	}))
-	other := e.name("held")
-	e.take(c, other, locker.WithTTL(e.lasting()))
-	e.endsAreUnavailable(c, link.Cut, "cut off")
-	if failed.Load() == 0 || silent.Load() < failed.Load() {
-		e.failf("%d of %d failed renewals of a client that was cut off were reported as ErrUnavailable", silent.Load(), failed.Load())
-	}
-	link.Heal()
-	e.worksAgain(c)
-	e.awaitQueueWithin(e.crash(e.lasting()).and(e.afterOutage()), other, 0)
-}
-
-func provesDownWhileQueued(e *env) {
-	c := e.client()
-	s := e.server()
-	e.endsAreUnavailable(c, s.kill, "down")
-	s.start()
-	e.worksAgain(c)
-	e.endsAreUnavailable(c, s.pause, "silent")
-	s.resume()
-	e.worksAgain(c)
 }

@@ -9,36 +9,180 @@ import (
 )
 
 var ownership = topic("ownership",
-	newCase("stranger-cannot-release", "D1 D13 C4", provesStrangerCannotRelease,
-		"a release with another ticket's ID, or for another name, returns ErrLost and changes nothing"),
-	newCase("stranger-cannot-renew", "D1 D12 C4", provesStrangerCannotRenew,
-		"a renewal with another ticket's ID, or for another name, returns ErrLost"),
-	newCase("stale-handle", "D12 D13 C4", func(e *env) { staleHandle(e) },
-		"after a lease has expired and the next is granted, the old holder's release and renewal return ErrLost and do not change the new holder"),
-	newCase("stale-reader", "D12 D13 C4", func(e *env) { staleHandle(e, locker.Shared()) },
-		"the same for a reader among readers"),
-	newCase("release-delayed", "D13 C4", provesReleaseDelayed,
-		"a release that is delayed on the way until the next is granted does not affect that").needs(NeedLink),
-	newCase("release-asked-again", "D13 D14 C4", provesReleaseAskedAgain,
-		"a release whose answer was lost is repeated, and does not affect the next holder"),
-	newCase("acquire-asked-again", "D1 C4", provesAcquireAskedAgain,
-		"an Acquire that is repeated, for a ticket that is held or waiting, does not queue a second one"),
-	newCase("longest-ids", "D1 C4", provesLongestIDs,
-		"IDs of 64 bytes that differ at the end only are of two tickets"),
-	newCase("renew-does-not-revive", "D12 C4", provesRenewDoesNotRevive,
-		"a renewal of a ticket that is gone returns ErrLost and does not revive it"),
-	newCase("renew-never-shortens", "D12 C4", provesRenewNeverShortens,
-		"a renewal for a shorter time than what is left changes nothing"),
-	newCase("waiter-cannot-renew", "D12 C4", provesWaiterCannotRenew,
-		"a renewal of a waiting ticket returns ErrLost, and the ticket goes on waiting"),
-	newCase("waiter-released", "D9 D13 C4", provesWaiterReleased,
-		"a release by ID alone removes a waiting ticket, and its Acquire returns ErrLost"),
-	newCase("handle-once", "D13 C4", provesHandleOnce,
-		"a handle is released once: after that Release and Extend return ErrReleased and do not change the next holder"),
-	newCase("lapsed-not-revived", "D12 C4", provesLapsedNotRevived,
-		"a renewal after the end of the lease returns ErrLost and revives nothing, whether or not another ticket was granted since"),
-	newCase("lapsed-while-cut-off", "D12 D14 C4", provesLapsedInACut,
-		"the same for a process that was cut off until its lease was over").needs(NeedLink),
+	newCase("stranger-cannot-release", "D1 D13 C4",
+		"a release with another ticket's ID, or for another name, returns ErrLost and changes nothing", func(e *env) {
+			d1, d2 := e.driver(), e.driver()
+			h := e.grant(d1, e.request(e.name("stranger")))
+			for _, forged := range forgeries(e, h) {
+				for _, d := range []driver.Driver{d1, d2} {
+					e.notReleased(d, forged, "release of %+v, which is not %+v", forged, h)
+					e.untouched(d1, h)
+				}
+			}
+			e.drop(d1, h)
+			e.notReleased(d1, h, "second release")
+		}),
+	newCase("stranger-cannot-renew", "D1 D12 C4",
+		"a renewal with another ticket's ID, or for another name, returns ErrLost", func(e *env) {
+			d1, d2 := e.driver(), e.driver()
+			h := e.grant(d1, e.request(e.name("stranger")))
+			for _, forged := range forgeries(e, h) {
+				for _, d := range []driver.Driver{d1, d2} {
+					e.is(d.Renew(e.within(patience), forged, time.Minute), driver.ErrLost, "renewal of %+v, which is not %+v", forged, h)
+					e.untouched(d1, h)
+				}
+				if forged.Name != h.Name {
+					e.awaitQueue(forged.Name, 0)
+				}
+			}
+			e.drop(d1, h)
+		}),
+	newCase("stale-handle", "D12 D13 C4",
+		"after a lease has expired and the next is granted, the old holder's release and renewal return ErrLost and do not change the new holder", func(e *env) { staleHandle(e) }),
+	newCase("stale-reader", "D12 D13 C4",
+		"the same for a reader among readers", func(e *env) { staleHandle(e, locker.Shared()) }),
+	newCase("release-delayed", "D13 C4",
+		"a release that is delayed on the way until the next is granted does not affect that", func(e *env) {
+			name, ttl := e.name("delayed"), e.lasting()
+			c, link := e.linked()
+			k := e.take(c, name, locker.WithTTL(ttl))
+			p := e.queue(e.client(), name, 2)
+			link.Cut()
+			e.releaseFails(k, "the store cannot be reached")
+			next := p.granted(e.crash(ttl), "the holder, cut off, released")
+			link.Heal()
+			e.worksAgain(c)
+			e.sleep(slack / 2)
+			e.holds(next, "after the release of the holder before it arrived late")
+			e.oneTicket(next)
+			e.ok(next.Extend(e.within(patience), time.Minute), "extend")
+			e.release(next)
+		}).needs(NeedLink),
+	newCase("release-asked-again", "D13 D14 C4",
+		"a release whose answer was lost is repeated, and does not affect the next holder", func(e *env) {
+			name := e.name("again")
+			c, w := e.wired()
+			k := e.take(c, name)
+			p := e.queue(e.client(), name, 2)
+			w.loseNext(releaseVerb, 2)
+			e.ok(k.Release(e.within(patience)), "release whose answer was lost twice")
+			next := p.granted(patient, "the holder released")
+			if n := w.count(releaseVerb); n < 2 {
+				e.failf("%d releases were sent, want at least 2, since the first answers were lost", n)
+			}
+			e.holds(next, "after a late release of the holder before it")
+			e.oneTicket(next)
+			e.release(next)
+		}),
+	newCase("acquire-asked-again", "D1 C4",
+		"an Acquire that is repeated, for a ticket that is held or waiting, does not queue a second one", func(e *env) {
+			name, d1, d2 := e.name("twice"), e.driver(), e.driver()
+			r1, r2 := e.request(name), e.request(name)
+			h1 := e.grant(d1, r1)
+			if again := e.grant(d1, r1); again.Token != h1.Token {
+				e.failf("the same request got token %d, then %d", h1.Token, again.Token)
+			}
+			e.awaitQueue(name, 1)
+
+			first := e.queueAt(d2, r2, 2)
+			first.awaitJoined(patient) // no request is under way when it is released
+			first.cancel(nil)
+			_ = first.ended(slacks(2), "it was cancelled")
+			second := e.acquireAt(d2, r2)
+			second.awaitJoined(patient)
+			if queue := e.awaitQueue(name, 2); queue[1].Held {
+				e.failf("the queue is %s, want the second ticket waiting", show(queue))
+			}
+			e.drop(d1, h1)
+			e.untouched(d2, second.granted(patient, "the holder released"))
+			e.drop(d2, r2.Hold(0))
+		}),
+	newCase("longest-ids", "D1 C4",
+		"IDs of 64 bytes that differ at the end only are of two tickets", func(e *env) {
+			name, d := e.name("ids"), e.driver()
+			id := fill(e.unique()+"-", "z", 63)
+			var hs []driver.Hold
+			for _, last := range []string{"a", "b"} {
+				r := e.request(name)
+				r.ID, r.Shared = id+last, true
+				hs = append(hs, e.grant(d, r))
+			}
+			queue := e.inspectAt(d, name)
+			if len(queue) != 2 || queue[0].ID != hs[0].ID || queue[1].ID != hs[1].ID {
+				e.failf("the queue is %+v, want tickets %s and %s", queue, hs[0].ID, hs[1].ID)
+			}
+			e.drop(d, hs[0])
+			e.untouched(d, hs[1])
+			e.drop(d, hs[1])
+		}),
+	newCase("renew-does-not-revive", "D12 C4",
+		"a renewal of a ticket that is gone returns ErrLost and does not revive it", func(e *env) {
+			name, d := e.name("revive"), e.driver()
+			h := e.grant(d, e.request(name))
+			e.drop(d, h)
+			e.is(d.Renew(e.within(patience), h, time.Minute), driver.ErrLost, "renewal of a ticket that was released")
+			e.awaitQueue(name, 0)
+
+			ttl := e.ttl()
+			c, w := e.wired()
+			e.take(c, name, locker.WithTTL(ttl), locker.WithoutRenewal())
+			old := w.lastGrant()
+			e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
+			e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "renewal of a lease that is over")
+			if queue := e.queueOf(name); len(queue) != 0 {
+				e.failf("the queue is %s after a renewal of a lease that was over", show(queue))
+			}
+		}),
+	newCase("renew-never-shortens", "D12 C4",
+		"a renewal for a shorter time than what is left changes nothing", func(e *env) {
+			name, ttl, d1, d2 := e.name("shorten"), e.ttl(), e.driver(), e.driver()
+			r := e.request(name)
+			r.TTL = max(time.Minute, r.TTL)
+			h := e.grant(d1, r)
+			e.ok(d1.Renew(e.within(patience), h, ttl), "renewal for less than is left")
+			p := e.queueAt(d2, e.request(name), 2)
+			e.sleep(e.bounds(ttl).Crash + slack)
+			p.waits(fmt.Sprintf("the lease is one of %v, renewed for %v", r.TTL, ttl))
+			queue := e.inspectAt(d1, name)
+			if len(queue) != 2 || queue[0].ID != h.ID || !queue[0].Held {
+				e.failf("the queue is %+v, want %s holding", queue, h.ID)
+			}
+			p.handOver(d1, h, d2)
+		}),
+	newCase("waiter-cannot-renew", "D12 C4",
+		"a renewal of a waiting ticket returns ErrLost, and the ticket goes on waiting", func(e *env) {
+			name, d1, d2 := e.name("waiter"), e.driver(), e.driver()
+			h := e.grant(d1, e.request(name))
+			p := e.queueAt(d2, e.request(name), 2)
+			e.is(d2.Renew(e.within(patience), p.r.Hold(0), time.Minute), driver.ErrLost, "renewal of a ticket that waits")
+			e.awaitQueue(name, 2)
+			p.handOver(d1, h, d2)
+		}),
+	newCase("waiter-released", "D9 D13 C4",
+		"a release by ID alone removes a waiting ticket, and its Acquire returns ErrLost", func(e *env) {
+			name, d1, d2 := e.name("waiter"), e.driver(), e.driver()
+			h := e.grant(d1, e.request(name))
+			p := e.queueAt(d2, e.request(name), 2)
+			e.drop(d2, p.r.Hold(0))
+			e.awaitQueue(name, 1)
+			e.is(p.ended(patient, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
+			e.notReleased(d2, p.r.Hold(0), "second release")
+			e.untouched(d1, h)
+			e.drop(d1, h)
+		}),
+	newCase("handle-once", "D13 C4",
+		"a handle is released once: after that Release and Extend return ErrReleased and do not change the next holder", func(e *env) {
+			name, cs := e.name("once"), e.clients(2)
+			k := e.take(cs[0], name)
+			e.release(k)
+			next := e.take(cs[1], name)
+			e.is(k.Release(e.within(patience)), locker.ErrReleased, "second release")
+			e.is(k.Extend(e.within(patience), time.Minute), locker.ErrReleased, "extending after release")
+			e.is(k.Err(), locker.ErrReleased, "Err after release")
+			e.holds(next, "after a second release of the lock before it")
+			e.refused(cs[0], name)
+			e.release(next)
+		}),
 )
 
 // forgeries returns holds that resemble h.
@@ -59,39 +203,10 @@ func (e *env) untouched(d driver.Driver, h driver.Hold) {
 	e.ok(d.Renew(e.within(patience), h, 30*time.Second), "renewal by the holder")
 }
 
-func provesStrangerCannotRelease(e *env) {
-	d1, d2 := e.driver(), e.driver()
-	h := e.grant(d1, e.request(e.name("stranger")))
-	for _, forged := range forgeries(e, h) {
-		for _, d := range []driver.Driver{d1, d2} {
-			e.notReleased(d, forged, "release of %+v, which is not %+v", forged, h)
-			e.untouched(d1, h)
-		}
-	}
-	e.drop(d1, h)
-	e.notReleased(d1, h, "second release")
-}
-
-func provesStrangerCannotRenew(e *env) {
-	d1, d2 := e.driver(), e.driver()
-	h := e.grant(d1, e.request(e.name("stranger")))
-	for _, forged := range forgeries(e, h) {
-		for _, d := range []driver.Driver{d1, d2} {
-			e.is(d.Renew(e.within(patience), forged, time.Minute), driver.ErrLost, "renewal of %+v, which is not %+v", forged, h)
-			e.untouched(d1, h)
-		}
-		if forged.Name != h.Name {
-			e.awaitQueue(forged.Name, 0)
-		}
-	}
-	e.drop(d1, h)
-}
-
 // staleHandle lets a lease end, grants the lock again, and then uses the old
 // ticket, through the core and as a delayed request would.
 func staleHandle(e *env, opts ...locker.Option) {
-	name := e.name("stale")
-	ttl := e.ttl()
+	name, ttl := e.name("stale"), e.ttl()
 	c, w := e.wired()
 	k := e.take(c, name, append(opts, locker.WithTTL(ttl), locker.WithoutRenewal())...)
 	old := w.lastGrant()
@@ -110,159 +225,4 @@ func staleHandle(e *env, opts ...locker.Option) {
 	}
 	e.grows(old.Token, h.Token)
 	e.drop(d, h)
-}
-
-func provesReleaseDelayed(e *env) {
-	name := e.name("delayed")
-	ttl := e.lasting()
-	c, link := e.linked()
-	k := e.take(c, name, locker.WithTTL(ttl))
-	p := e.queue(e.client(), name, 2)
-	link.Cut()
-	if err := k.Release(e.ctx); err == nil {
-		e.failf("release while the store cannot be reached: got no error")
-	}
-	next := p.granted(e.crash(ttl), "the holder, cut off, released")
-	link.Heal()
-	e.worksAgain(c)
-	e.sleep(slack / 2)
-	e.holds(next, "after the release of the holder before it arrived late")
-	e.oneTicket(next)
-	e.ok(next.Extend(e.within(patience), time.Minute), "extend")
-	e.release(next)
-}
-
-func provesReleaseAskedAgain(e *env) {
-	name := e.name("again")
-	c, w := e.wired()
-	k := e.take(c, name)
-	p := e.queue(e.client(), name, 2)
-	w.loseNext(releaseVerb, 2)
-	e.ok(k.Release(e.within(patience)), "release whose answer was lost twice")
-	next := p.granted(patient, "the holder released")
-	if n := w.count(releaseVerb); n < 2 {
-		e.failf("%d releases were sent, want at least 2, since the first answers were lost", n)
-	}
-	e.holds(next, "after a late release of the holder before it")
-	e.oneTicket(next)
-	e.release(next)
-}
-
-func provesAcquireAskedAgain(e *env) {
-	name := e.name("twice")
-	d1, d2 := e.driver(), e.driver()
-	r1, r2 := e.request(name), e.request(name)
-	h1 := e.grant(d1, r1)
-	if again := e.grant(d1, r1); again.Token != h1.Token {
-		e.failf("the same request got token %d, then %d", h1.Token, again.Token)
-	}
-	e.awaitQueue(name, 1)
-
-	first := e.queueAt(d2, r2, 2)
-	first.awaitJoined(patient) // no request is under way when it is released
-	first.cancel(nil)
-	_ = first.ended(slacks(2), "it was cancelled")
-	second := e.acquireAt(d2, r2)
-	second.awaitJoined(patient)
-	if queue := e.awaitQueue(name, 2); queue[1].Held {
-		e.failf("the queue is %s, want the second ticket waiting", show(queue))
-	}
-	e.drop(d1, h1)
-	e.untouched(d2, second.granted(patient, "the holder released"))
-	e.drop(d2, r2.Hold(0))
-}
-
-func provesLongestIDs(e *env) {
-	name := e.name("ids")
-	d := e.driver()
-	id := fill(e.unique()+"-", "z", 63)
-	var hs []driver.Hold
-	for _, last := range []string{"a", "b"} {
-		r := e.request(name)
-		r.ID, r.Shared = id+last, true
-		hs = append(hs, e.grant(d, r))
-	}
-	queue := e.inspectAt(d, name)
-	if len(queue) != 2 || queue[0].ID != hs[0].ID || queue[1].ID != hs[1].ID {
-		e.failf("the queue is %+v, want tickets %s and %s", queue, hs[0].ID, hs[1].ID)
-	}
-	e.drop(d, hs[0])
-	e.untouched(d, hs[1])
-	e.drop(d, hs[1])
-}
-
-func provesRenewDoesNotRevive(e *env) {
-	name := e.name("revive")
-	d := e.driver()
-	h := e.grant(d, e.request(name))
-	e.drop(d, h)
-	e.is(d.Renew(e.within(patience), h, time.Minute), driver.ErrLost, "renewal of a ticket that was released")
-	e.awaitQueue(name, 0)
-
-	ttl := e.ttl()
-	c, w := e.wired()
-	e.take(c, name, locker.WithTTL(ttl), locker.WithoutRenewal())
-	old := w.lastGrant()
-	e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
-	e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "renewal of a lease that is over")
-	if queue := e.queueOf(name); len(queue) != 0 {
-		e.failf("the queue is %s after a renewal of a lease that was over", show(queue))
-	}
-}
-
-func provesRenewNeverShortens(e *env) {
-	name := e.name("shorten")
-	ttl := e.ttl()
-	d1, d2 := e.driver(), e.driver()
-	r := e.request(name)
-	r.TTL = max(time.Minute, r.TTL)
-	h := e.grant(d1, r)
-	e.ok(d1.Renew(e.within(patience), h, ttl), "renewal for less than is left")
-	p := e.queueAt(d2, e.request(name), 2)
-	e.sleep(e.bounds(ttl).Crash + slack)
-	p.waits(fmt.Sprintf("the lease is one of %v, renewed for %v", r.TTL, ttl))
-	queue := e.inspectAt(d1, name)
-	if len(queue) != 2 || queue[0].ID != h.ID || !queue[0].Held {
-		e.failf("the queue is %+v, want %s holding", queue, h.ID)
-	}
-	e.drop(d1, h)
-	e.drop(d2, p.granted(patient, "the holder released"))
-}
-
-func provesWaiterCannotRenew(e *env) {
-	name := e.name("waiter")
-	d1, d2 := e.driver(), e.driver()
-	h := e.grant(d1, e.request(name))
-	p := e.queueAt(d2, e.request(name), 2)
-	e.is(d2.Renew(e.within(patience), p.r.Hold(0), time.Minute), driver.ErrLost, "renewal of a ticket that waits")
-	e.awaitQueue(name, 2)
-	e.drop(d1, h)
-	e.drop(d2, p.granted(patient, "the holder released"))
-}
-
-func provesWaiterReleased(e *env) {
-	name := e.name("waiter")
-	d1, d2 := e.driver(), e.driver()
-	h := e.grant(d1, e.request(name))
-	p := e.queueAt(d2, e.request(name), 2)
-	e.drop(d2, p.r.Hold(0))
-	e.awaitQueue(name, 1)
-	e.is(p.ended(patient, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
-	e.notReleased(d2, p.r.Hold(0), "second release")
-	e.untouched(d1, h)
-	e.drop(d1, h)
-}
-
-func provesHandleOnce(e *env) {
-	name := e.name("once")
-	cs := e.clients(2)
-	k := e.take(cs[0], name)
-	e.release(k)
-	next := e.take(cs[1], name)
-	e.is(k.Release(e.within(patience)), locker.ErrReleased, "second release")
-	e.is(k.Extend(e.within(patience), time.Minute), locker.ErrReleased, "extending after release")
-	e.is(k.Err(), locker.ErrReleased, "Err after release")
-	e.holds(next, "after a second release of the lock before it")
-	e.refused(cs[0], name)
-	e.release(next)
 }

@@ -8,6 +8,34 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
+var lapses = topic("ownership",
+	newCase("lapsed-not-revived", "D12 C4",
+		"a renewal after the end of the lease returns ErrLost and revives nothing, whether or not another ticket was granted since", func(e *env) {
+			ttl, d, other := e.ttl(), e.driver(), e.driver()
+			if keeps(e, d, other, ttl) {
+				return // a store with sessions keeps it while its process lives (D10)
+			}
+			ls := leases(e, d, other, ttl)
+			awaitEnd(e, ls, ttl)
+			for _, l := range ls {
+				l.check(e, d, other)
+			}
+		}),
+	newCase("lapsed-while-cut-off", "D12 D14 C4",
+		"the same for a process that was cut off until its lease was over", func(e *env) {
+			ttl := e.ttl()
+			d, link := e.linkedDriver()
+			other := e.driver()
+			ls := leases(e, d, other, ttl)
+			link.Cut()
+			awaitEnd(e, ls, ttl)
+			link.Heal()
+			for _, l := range ls {
+				l.check(e, d, other)
+			}
+		}).needs(NeedLink),
+)
+
 // lapse is a lease that ends, and how it is renewed afterwards.
 type lapse struct {
 	what  string
@@ -92,19 +120,6 @@ func awaitEnd(e *env, ls []*lapse, ttl time.Duration) {
 	e.sleep(b.d - time.Since(begun)) // for the leases that nobody waits for
 }
 
-func provesLapsedNotRevived(e *env) {
-	ttl := e.ttl()
-	d, other := e.driver(), e.driver()
-	if keeps(e, d, other, ttl) {
-		return // a store with sessions keeps it while its process lives (D10)
-	}
-	ls := leases(e, d, other, ttl)
-	awaitEnd(e, ls, ttl)
-	for _, l := range ls {
-		l.check(e, d, other)
-	}
-}
-
 // keeps reports whether the store keeps a ticket whose lease is over while its
 // process lives.
 func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
@@ -123,18 +138,5 @@ func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
 			return true
 		}
 		e.sleep(slack / 20)
-	}
-}
-
-func provesLapsedInACut(e *env) {
-	ttl := e.ttl()
-	d, link := e.linkedDriver()
-	other := e.driver()
-	ls := leases(e, d, other, ttl)
-	link.Cut()
-	awaitEnd(e, ls, ttl)
-	link.Heal()
-	for _, l := range ls {
-		l.check(e, d, other)
 	}
 }

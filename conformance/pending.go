@@ -113,13 +113,11 @@ func (p *pending) queued(n int) error {
 func (b *background) awaitJoined(within bound) {
 	b.e.eventually(within, "waiting for Joined", func() error {
 		if b.joined.Load() == 0 {
-			return errNotJoined
+			return errors.New("the driver has not called Joined")
 		}
 		return nil
 	})
 }
-
-var errNotJoined = errors.New("the driver has not called Joined")
 
 // waits fails if Acquire has returned.
 func (b *background) waits(why string) {

@@ -9,26 +9,182 @@ import (
 )
 
 var reentry = topic("reentry",
-	newCase("by-context", "C5", provesReentryByContext,
-		"Acquire under the lock's context re-enters at once, with the same token, before all waiters"),
-	newCase("by-owner", "C5", provesReentryByOwner,
-		"the same explicit owner on the same Locker re-enters; others do not"),
-	newCase("not-across-processes", "D1 C5", provesNoReentryAcross,
-		"the same owner text in another process does not re-enter, and waits"),
-	newCase("upgrade", "C5", provesUpgrade,
-		"a reader that wants to write gets ErrUpgrade at once and keeps the lock"),
-	newCase("writer-reads", "C5", provesWriterReads,
-		"a writer may re-enter as a reader, and others are blocked until the last handle is released"),
-	newCase("any-order", "C5", provesAnyOrder,
-		"handles are released in any order, each once; the ticket is released with the last"),
-	newCase("concurrent", "C5", provesManyAtOnce,
-		"many goroutines that acquire for one owner at the same time share one ticket"),
-	newCase("lengthens", "D12 C5", provesReentryLengthens,
-		"re-entry with a longer TTL lengthens the lease in the store; with a shorter one it changes nothing"),
-	newCase("not-after-loss", "D10 C5", provesNoReentryAfterLoss,
-		"a lost lock is not re-entered: its owner queues again and gets a new token"),
-	newCase("owner-takes-over", "D7 C5", provesOwnerTakesOver,
-		"TryAcquire by an owner returns at once while one goroutine of that owner takes over the wait of another"),
+	newCase("by-context", "C5",
+		"Acquire under the lock's context re-enters at once, with the same token, before all waiters", func(e *env) {
+			name, cs := e.name("context"), e.clients(2)
+			outer := e.take(cs[0], name)
+			e.refused(cs[0], name) // outside the context it is somebody else
+			p := e.queue(cs[1], name, 2)
+			inner := e.reenters(outer.Context(e.ctx), cs[0], outer)
+			innermost := e.reenters(inner.Context(e.ctx), cs[0], outer)
+			if queue := e.awaitQueue(name, 2); queue[0].Token != outer.Token() {
+				e.failf("the queue is %s, want ticket %d first", show(queue), outer.Token())
+			}
+			for _, k := range []*locker.Lock{innermost, inner} {
+				e.release(k)
+				p.waits("the outer handle is held")
+			}
+			e.holds(outer, "after the inner handles were released")
+			e.handOver(outer, p)
+		}),
+	newCase("by-owner", "C5",
+		"the same explicit owner on the same Locker re-enters; others do not", func(e *env) {
+			name, cs := e.name("owner"), e.clients(2)
+			outer := e.take(cs[0], name, locker.WithOwner("alice"))
+			inner := e.reenters(e.ctx, cs[0], outer, locker.WithOwner("alice"))
+			try, err := cs[0].TryAcquire(e.within(patience), name, locker.WithOwner("alice"))
+			e.ok(err, "re-enter with TryAcquire")
+			e.refused(cs[0], name, locker.WithOwner("bob"))
+			e.refused(cs[0], name)
+			e.refused(cs[1], name, locker.WithOwner("carol"))
+			e.oneTicket(outer)
+			e.release(outer, try)
+			e.oneTicket(inner)
+			e.refused(cs[1], name)
+			e.release(inner)
+		}),
+	newCase("not-across-processes", "D1 C5",
+		"the same owner text in another process does not re-enter, and waits", func(e *env) {
+			name, cs := e.name("across"), e.clients(2)
+			k := e.take(cs[0], name, locker.WithOwner("alice"))
+			e.refused(cs[1], name, locker.WithOwner("alice"))
+			p := e.queue(cs[1], name, 2, locker.WithOwner("alice"))
+			e.release(k)
+			next := p.granted(patient, "the holder released")
+			e.grows(k.Token(), next.Token())
+			e.release(next)
+		}),
+	newCase("upgrade", "C5",
+		"a reader that wants to write gets ErrUpgrade at once and keeps the lock", func(e *env) {
+			name, cs := e.name("upgrade"), e.clients(2)
+			r := e.take(cs[0], name, locker.Shared(), locker.WithOwner("alice"))
+			begun := time.Now()
+			e.is(errOf(cs[0].Acquire(r.Context(e.ctx), name)), locker.ErrUpgrade, "a reader that asks to write, by context")
+			e.is(errOf(cs[0].Acquire(e.ctx, name, locker.WithOwner("alice"))), locker.ErrUpgrade, "a reader that asks to write, by owner")
+			e.is(errOf(cs[0].TryAcquire(e.ctx, name, locker.WithOwner("alice"))), locker.ErrUpgrade, "a reader that tries to write")
+			e.atMost(time.Since(begun), slack, "ErrUpgrade")
+			e.holds(r, "after it asked to write")
+			e.oneTicket(r)
+			again := e.reenters(r.Context(e.ctx), cs[0], r, locker.Shared())
+			other := e.takeNow(cs[1], name, locker.Shared())
+			e.release(r)
+			e.refused(cs[1], name)
+			e.release(again, other)
+		}),
+	newCase("writer-reads", "C5",
+		"a writer may re-enter as a reader, and others are blocked until the last handle is released", func(e *env) {
+			name, cs := e.name("writer"), e.clients(2)
+			w := e.take(cs[0], name)
+			r := e.reenters(w.Context(e.ctx), cs[0], w, locker.Shared())
+			e.refused(cs[1], name, locker.Shared())
+			e.release(w)
+			e.refused(cs[1], name, locker.Shared())
+			e.oneTicket(r)
+			e.release(r)
+		}),
+	newCase("any-order", "C5",
+		"handles are released in any order, each once; the ticket is released with the last", func(e *env) {
+			name, cs := e.name("order"), e.clients(2)
+			outer := e.take(cs[0], name)
+			ctx := outer.Context(e.ctx)
+			var inner []*locker.Lock
+			for range 3 {
+				inner = append(inner, e.reenters(ctx, cs[0], outer))
+			}
+			p := e.queue(cs[1], name, 2)
+			e.release(inner[1], outer)
+			if cause := context.Cause(ctx); cause != locker.ErrReleased { //nolint:errorlint // the very cause
+				e.failf("the cause of the outer handle's context is %v, want ErrReleased", cause)
+			}
+			e.release(inner[2])
+			p.waits("one handle is held")
+			for _, k := range []*locker.Lock{outer, inner[1], inner[2]} {
+				e.is(k.Release(e.ctx), locker.ErrReleased, "second release of a handle")
+			}
+			p.waits("one handle is held")
+			e.holds(inner[0], "the last handle")
+			e.handOver(inner[0], p)
+		}),
+	newCase("concurrent", "C5",
+		"many goroutines that acquire for one owner at the same time share one ticket", func(e *env) {
+			const n = 16
+			name, cs := e.name("many"), e.clients(2)
+			locks := make([]*locker.Lock, n)
+			e.each(n, func(i int) { locks[i] = e.take(cs[0], name, locker.WithOwner("crew")) })
+			e.oneTicket(locks[0])
+			for _, k := range locks {
+				if k.Token() != locks[0].Token() {
+					e.failf("one owner got tokens %d and %d", k.Token(), locks[0].Token())
+				}
+			}
+			p := e.queue(cs[1], name, 2)
+			e.each(n-1, func(i int) { e.release(locks[i+1]) })
+			p.waits("one handle is held")
+			e.handOver(locks[0], p)
+		}),
+	newCase("lengthens", "D12 C5",
+		"re-entry with a longer TTL lengthens the lease in the store; with a shorter one it changes nothing", func(e *env) {
+			name, ttl, cs := e.name("lengthens"), e.lasting(), e.clients(2)
+			fixed := locker.WithoutRenewal()
+			outer := e.take(cs[0], name, locker.WithTTL(ttl), fixed)
+			ctx := outer.Context(e.ctx)
+			before := time.Now()
+			inner := e.reenters(ctx, cs[0], outer, locker.WithTTL(2*ttl), fixed)
+			after := time.Now()
+			shorter := e.reenters(ctx, cs[0], outer, locker.WithTTL(ttl/2), fixed)
+			p := e.queue(cs[1], name, 2)
+			p.granted(e.leaseEnd(2*ttl).from(after), "the lease was lengthened")
+			p.notBefore(before.Add(2*ttl), "a lease that was lengthened to %v", 2*ttl)
+			for _, k := range []*locker.Lock{outer, inner, shorter} {
+				e.is(k.Release(e.ctx), locker.ErrLost, "release of a handle of a lock that is lost")
+			}
+			e.release(p.lock)
+		}),
+	newCase("not-after-loss", "D10 C5",
+		"a lost lock is not re-entered: its owner queues again and gets a new token", func(e *env) {
+			name, ttl, cs := e.name("after-loss"), e.ttl(), e.clients(2)
+			owner := locker.WithOwner("alice")
+			outer := e.take(cs[0], name, owner, locker.WithTTL(ttl), locker.WithoutRenewal())
+			ctx := outer.Context(e.ctx)
+			next := e.queueBehind(cs[1], name).granted(e.leaseEnd(ttl), "the lease was granted")
+
+			_, err := cs[0].Acquire(ctx, name)
+			e.is(err, context.Canceled, "acquire under the context of a lost lock")
+			e.says(err, locker.ErrLost, "acquire under the context of a lost lock")
+			e.refused(cs[0], name, owner)
+			p := e.acquireUnder(context.WithoutCancel(ctx), cs[0], name, owner)
+			e.awaitQueue(name, 2)
+			p.waits("somebody else holds")
+			e.release(next)
+			k := p.granted(patient, "the holder released")
+			e.grows(next.Token(), k.Token())
+			e.is(outer.Release(e.ctx), locker.ErrLost, "release of the lost handle")
+			e.holds(k, "after the release of the lost handle")
+			e.release(k)
+		}),
+	newCase("owner-takes-over", "D7 C5",
+		"TryAcquire by an owner returns at once while one goroutine of that owner takes over the wait of another", func(e *env) {
+			name := e.name("owner")
+			me := locker.WithOwner("me")
+			c := e.client()
+			k := e.take(e.client(), name)
+			first := e.queue(c, name, 2, me)
+			second := e.acquire(c, name, me)
+			e.sleep(slack / 10)
+			token := e.queueOf(name)[1].Token
+			first.cancel(errChanged)
+			_ = first.ended(slacks(2), "it was cancelled")
+			e.eventually(patient, "waiting for the second to take over", func() error {
+				if q := e.queueOf(name); len(q) != 2 || q[1].Token == token {
+					return errors.New(show(q))
+				}
+				return nil
+			})
+			begun := time.Now()
+			e.is(errOf(c.TryAcquire(e.within(patience), name, me)), locker.ErrNotAcquired, "TryAcquire by an owner that waits")
+			e.atMost(time.Since(begun), 2*slack, "TryAcquire by an owner that waits")
+			e.handOver(k, second)
+		}),
 )
 
 // oneTicket fails unless the ticket of k is held and the only one of its queue.
@@ -51,202 +207,4 @@ func (e *env) reenters(ctx context.Context, l locker.Locker, outer *locker.Lock,
 		e.failf("re-entry has token %d, the lock has %d", k.Token(), outer.Token())
 	}
 	return k
-}
-
-func provesReentryByContext(e *env) {
-	name := e.name("context")
-	cs := e.clients(2)
-	outer := e.take(cs[0], name)
-	e.refused(cs[0], name) // outside the context it is somebody else
-	p := e.queue(cs[1], name, 2)
-	inner := e.reenters(outer.Context(e.ctx), cs[0], outer)
-	innermost := e.reenters(inner.Context(e.ctx), cs[0], outer)
-	if queue := e.awaitQueue(name, 2); queue[0].Token != outer.Token() {
-		e.failf("the queue is %s, want ticket %d first", show(queue), outer.Token())
-	}
-	for _, k := range []*locker.Lock{innermost, inner} {
-		e.release(k)
-		p.waits("the outer handle is held")
-	}
-	e.holds(outer, "after the inner handles were released")
-	e.release(outer)
-	e.release(p.granted(patient, "the last handle was released"))
-}
-
-func provesReentryByOwner(e *env) {
-	name := e.name("owner")
-	cs := e.clients(2)
-	outer := e.take(cs[0], name, locker.WithOwner("alice"))
-	inner := e.reenters(e.ctx, cs[0], outer, locker.WithOwner("alice"))
-	try, err := cs[0].TryAcquire(e.within(patience), name, locker.WithOwner("alice"))
-	e.ok(err, "re-enter with TryAcquire")
-	e.refused(cs[0], name, locker.WithOwner("bob"))
-	e.refused(cs[0], name)
-	e.refused(cs[1], name, locker.WithOwner("carol"))
-	e.oneTicket(outer)
-	e.release(outer)
-	e.release(try)
-	e.oneTicket(inner)
-	e.refused(cs[1], name)
-	e.release(inner)
-}
-
-func provesNoReentryAcross(e *env) {
-	name := e.name("across")
-	cs := e.clients(2)
-	k := e.take(cs[0], name, locker.WithOwner("alice"))
-	e.refused(cs[1], name, locker.WithOwner("alice"))
-	p := e.queue(cs[1], name, 2, locker.WithOwner("alice"))
-	e.release(k)
-	next := p.granted(patient, "the holder released")
-	e.grows(k.Token(), next.Token())
-	e.release(next)
-}
-
-func provesUpgrade(e *env) {
-	name := e.name("upgrade")
-	cs := e.clients(2)
-	r := e.take(cs[0], name, locker.Shared(), locker.WithOwner("alice"))
-	begun := time.Now()
-	_, err := cs[0].Acquire(r.Context(e.ctx), name)
-	e.is(err, locker.ErrUpgrade, "a reader that asks to write, by context")
-	_, err = cs[0].Acquire(e.ctx, name, locker.WithOwner("alice"))
-	e.is(err, locker.ErrUpgrade, "a reader that asks to write, by owner")
-	_, err = cs[0].TryAcquire(e.ctx, name, locker.WithOwner("alice"))
-	e.is(err, locker.ErrUpgrade, "a reader that tries to write")
-	e.atMost(time.Since(begun), slack, "ErrUpgrade")
-	e.holds(r, "after it asked to write")
-	e.oneTicket(r)
-	again := e.reenters(r.Context(e.ctx), cs[0], r, locker.Shared())
-	other := e.takeNow(cs[1], name, locker.Shared())
-	e.release(r)
-	e.refused(cs[1], name)
-	e.release(again)
-	e.release(other)
-}
-
-func provesWriterReads(e *env) {
-	name := e.name("writer")
-	cs := e.clients(2)
-	w := e.take(cs[0], name)
-	r := e.reenters(w.Context(e.ctx), cs[0], w, locker.Shared())
-	e.refused(cs[1], name, locker.Shared())
-	e.release(w)
-	e.refused(cs[1], name, locker.Shared())
-	e.oneTicket(r)
-	e.release(r)
-}
-
-func provesAnyOrder(e *env) {
-	name := e.name("order")
-	cs := e.clients(2)
-	outer := e.take(cs[0], name)
-	ctx := outer.Context(e.ctx)
-	var inner []*locker.Lock
-	for range 3 {
-		inner = append(inner, e.reenters(ctx, cs[0], outer))
-	}
-	p := e.queue(cs[1], name, 2)
-	e.release(inner[1])
-	e.release(outer)
-	if cause := context.Cause(ctx); cause != locker.ErrReleased { //nolint:errorlint // the very cause
-		e.failf("the cause of the outer handle's context is %v, want ErrReleased", cause)
-	}
-	e.release(inner[2])
-	p.waits("one handle is held")
-	for _, k := range []*locker.Lock{outer, inner[1], inner[2]} {
-		e.is(k.Release(e.ctx), locker.ErrReleased, "second release of a handle")
-	}
-	p.waits("one handle is held")
-	e.holds(inner[0], "the last handle")
-	e.release(inner[0])
-	e.release(p.granted(patient, "the last handle was released"))
-}
-
-func provesManyAtOnce(e *env) {
-	const n = 16
-	name := e.name("many")
-	cs := e.clients(2)
-	locks := make([]*locker.Lock, n)
-	e.each(n, func(i int) { locks[i] = e.take(cs[0], name, locker.WithOwner("crew")) })
-	e.oneTicket(locks[0])
-	for _, k := range locks {
-		if k.Token() != locks[0].Token() {
-			e.failf("one owner got tokens %d and %d", k.Token(), locks[0].Token())
-		}
-	}
-	p := e.queue(cs[1], name, 2)
-	e.each(n-1, func(i int) { e.release(locks[i+1]) })
-	p.waits("one handle is held")
-	e.release(locks[0])
-	e.release(p.granted(patient, "the last handle was released"))
-}
-
-func provesReentryLengthens(e *env) {
-	name := e.name("lengthens")
-	ttl := e.lasting()
-	cs := e.clients(2)
-	fixed := locker.WithoutRenewal()
-	outer := e.take(cs[0], name, locker.WithTTL(ttl), fixed)
-	ctx := outer.Context(e.ctx)
-	before := time.Now()
-	inner := e.reenters(ctx, cs[0], outer, locker.WithTTL(2*ttl), fixed)
-	after := time.Now()
-	shorter := e.reenters(ctx, cs[0], outer, locker.WithTTL(ttl/2), fixed)
-	p := e.queue(cs[1], name, 2)
-	p.granted(e.leaseEnd(2*ttl).from(after), "the lease was lengthened")
-	p.notBefore(before.Add(2*ttl), "a lease that was lengthened to %v", 2*ttl)
-	for _, k := range []*locker.Lock{outer, inner, shorter} {
-		e.is(k.Release(e.ctx), locker.ErrLost, "release of a handle of a lock that is lost")
-	}
-	e.release(p.lock)
-}
-
-func provesNoReentryAfterLoss(e *env) {
-	name := e.name("after-loss")
-	ttl := e.ttl()
-	cs := e.clients(2)
-	owner := locker.WithOwner("alice")
-	outer := e.take(cs[0], name, owner, locker.WithTTL(ttl), locker.WithoutRenewal())
-	ctx := outer.Context(e.ctx)
-	next := e.queueBehind(cs[1], name).granted(e.leaseEnd(ttl), "the lease was granted")
-
-	_, err := cs[0].Acquire(ctx, name)
-	e.is(err, context.Canceled, "acquire under the context of a lost lock")
-	e.says(err, locker.ErrLost, "acquire under the context of a lost lock")
-	e.refused(cs[0], name, owner)
-	p := e.acquireUnder(context.WithoutCancel(ctx), cs[0], name, owner)
-	e.awaitQueue(name, 2)
-	p.waits("somebody else holds")
-	e.release(next)
-	k := p.granted(patient, "the holder released")
-	e.grows(next.Token(), k.Token())
-	e.is(outer.Release(e.ctx), locker.ErrLost, "release of the lost handle")
-	e.holds(k, "after the release of the lost handle")
-	e.release(k)
-}
-
-func provesOwnerTakesOver(e *env) {
-	name := e.name("owner")
-	me := locker.WithOwner("me")
-	c := e.client()
-	k := e.take(e.client(), name)
-	first := e.queue(c, name, 2, me)
-	second := e.acquire(c, name, me)
-	e.sleep(slack / 10)
-	token := e.queueOf(name)[1].Token
-	first.cancel(errChanged)
-	_ = first.ended(slacks(2), "it was cancelled")
-	e.eventually(patient, "waiting for the second to take over", func() error {
-		if q := e.queueOf(name); len(q) != 2 || q[1].Token == token {
-			return errors.New(show(q))
-		}
-		return nil
-	})
-	begun := time.Now()
-	_, err := c.TryAcquire(e.within(patience), name, me)
-	e.is(err, locker.ErrNotAcquired, "TryAcquire by an owner that waits")
-	e.atMost(time.Since(begun), 2*slack, "TryAcquire by an owner that waits")
-	e.release(k)
-	e.release(second.granted(patient, "the holder released"))
 }

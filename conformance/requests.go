@@ -27,6 +27,12 @@ func (e *env) drop(d driver.Driver, h driver.Hold) {
 	e.ok(d.Release(e.within(patience), h), "release %q at the driver interface", h.Name)
 }
 
+// handOver is env.handOver at the driver interface.
+func (p *driverPending) handOver(from driver.Driver, h driver.Hold, to driver.Driver) {
+	p.e.drop(from, h)
+	p.e.drop(to, p.granted(patient, "the one before it released"))
+}
+
 // driverPending is an Acquire of a driver in the background.
 type driverPending struct {
 	*background

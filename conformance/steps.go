@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,9 +46,26 @@ func (e *env) refused(l locker.Locker, name string, opts ...locker.Option) {
 	e.is(err, locker.ErrNotAcquired, "try to acquire %q, which is not free", name)
 }
 
-// release releases a lock that is held.
-func (e *env) release(k *locker.Lock) {
-	e.ok(k.Release(e.within(patience)), "release %q", k.Name())
+// release releases locks that are held.
+func (e *env) release(locks ...*locker.Lock) {
+	for _, k := range locks {
+		e.ok(k.Release(e.within(patience)), "release %q", k.Name())
+	}
+}
+
+// handOver releases a lock, and then the lock of the waiter that is next.
+func (e *env) handOver(k *locker.Lock, next *pending) {
+	e.release(k)
+	e.release(next.granted(patient, "the one before it released"))
+}
+
+// releaseFails releases a lock while the store cannot be reached.
+func (e *env) releaseFails(k *locker.Lock, why string) {
+	begun := time.Now()
+	if err := k.Release(e.ctx); err == nil || errors.Is(err, locker.ErrReleased) {
+		e.failf("release of %q while %s: got error %v", k.Name(), why, err)
+	}
+	e.atMost(time.Since(begun), storeBound+slack, "release while %s", why)
 }
 
 // holds fails if the lock is not held.
@@ -63,25 +81,24 @@ func (e *env) queueOf(name string) []locker.Ticket {
 }
 
 // awaitQueue waits until the queue of name has n tickets and returns it.
-func (e *env) awaitQueue(name string, n int) (queue []locker.Ticket) {
-	e.awaitQueueWithin(patient, name, n)
-	return e.queueOf(name)
+func (e *env) awaitQueue(name string, n int) []locker.Ticket {
+	return e.awaitQueueWithin(patient, name, n)
 }
 
 // leaves waits until the tickets of failed Acquires have left the queue, and n
 // tickets remain.
-func (e *env) leaves(name string, n int) (queue []locker.Ticket) {
-	e.awaitQueueWithin(slacks(1), name, n)
-	return e.queueOf(name)
+func (e *env) leaves(name string, n int) []locker.Ticket {
+	return e.awaitQueueWithin(slacks(1), name, n)
 }
 
-func (e *env) awaitQueueWithin(b bound, name string, n int) {
+func (e *env) awaitQueueWithin(b bound, name string, n int) (queue []locker.Ticket) {
 	e.eventually(b, "inspecting "+name, func() error {
-		if queue := e.queueOf(name); len(queue) != n {
+		if queue = e.queueOf(name); len(queue) != n {
 			return fmt.Errorf("the queue has %d tickets, want %d: %s", len(queue), n, show(queue))
 		}
 		return nil
 	})
+	return queue
 }
 
 // empty fails unless the queue is empty and the next Acquire is granted at once.

@@ -97,12 +97,15 @@ func (w *wire) pass(ctx context.Context, v verb, request func() error) error {
 	})
 }
 
+// ask is pass for a request whose answer is more than an error.
+func ask[T any](ctx context.Context, w *wire, v verb, request func() (T, error)) (answer T, err error) {
+	err = w.pass(ctx, v, func() error { answer, err = request(); return err })
+	return answer, err
+}
+
 // Acquire implements driver.Driver.
-func (w *wire) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
-	err = w.pass(ctx, acquireVerb, func() error {
-		g, err = w.d.Acquire(ctx, r)
-		return err
-	})
+func (w *wire) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, err := ask(ctx, w, acquireVerb, func() (driver.Grant, error) { return w.d.Acquire(ctx, r) })
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -146,12 +149,8 @@ func (w *wire) Release(ctx context.Context, h driver.Hold) error {
 }
 
 // Inspect implements driver.Driver.
-func (w *wire) Inspect(ctx context.Context, name string) (queue []driver.Ticket, err error) {
-	err = w.pass(ctx, otherVerb, func() error {
-		queue, err = w.d.Inspect(ctx, name)
-		return err
-	})
-	return queue, err
+func (w *wire) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	return ask(ctx, w, otherVerb, func() ([]driver.Ticket, error) { return w.d.Inspect(ctx, name) })
 }
 
 // Ping implements driver.Pinger.
@@ -175,16 +174,12 @@ func (w *wire) Shorten(ctx context.Context, h driver.Hold, d time.Duration) erro
 }
 
 // List implements driver.Lister.
-func (w *wire) List(ctx context.Context) (names []string, err error) {
+func (w *wire) List(ctx context.Context) ([]string, error) {
 	l, ok := w.d.(driver.Lister)
 	if !ok {
 		return nil, driver.ErrUnsupported
 	}
-	err = w.pass(ctx, otherVerb, func() error {
-		names, err = l.List(ctx)
-		return err
-	})
-	return names, err
+	return ask(ctx, w, otherVerb, func() ([]string, error) { return l.List(ctx) })
 }
 
 // Break implements driver.Breaker.

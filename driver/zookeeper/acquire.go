@@ -157,8 +157,8 @@ func (e *enqueueing) step(ctx context.Context) error {
 	case errors.Is(err, zk.ErrNoNode) && others:
 		d.expectOthers(e.parent, false)
 		return nil
-	case errors.Is(err, zk.ErrNoNode):
-		return d.conn.CreatePath(ctx, d.base, d.acl)
+	case errors.Is(err, zk.ErrNoNode): // somebody has deleted the base
+		_, err = d.readVersion(ctx, true)
 	}
 	return err
 }

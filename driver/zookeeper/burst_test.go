@@ -58,3 +58,51 @@ func deleteAtOnce(t *testing.T, at string, d *zookeeper.Driver) {
 		}
 	}
 }
+
+// TestDroppedAmongOthers: the client has no room for the event of a broken lock, since events of
+// queues came before that. The holder is notified.
+func TestDroppedAmongOthers(t *testing.T) {
+	t.Parallel()
+	at, ctx := storeURL(t), ctxFor(t, 30*time.Second)
+	handled, proceed := make(chan struct{}, 100), make(chan struct{})
+	conn, d := own(t, session, zookeeper.WithPrefix(base(at)), zookeeper.WithEvents(func(ev zk.Event) {
+		if ev.Type == zk.EventNodeChildrenChanged {
+			handled <- struct{}{}
+			<-proceed
+		}
+	}))
+	lost := make(chan driver.Hold, 1)
+	d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	held := request("held", "held-1")
+	held.Renewed = false
+	must[driver.Grant](t)(d.Acquire(ctx, held))
+	node := base(at) + "/held/held-1_x_0000000000"
+	watchedBy(t, node, 1)
+	for i := range 10 {
+		queue := fmt.Sprintf("%s/queue-%d", base(at), i)
+		if _, err := conn.Create(queue, nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := conn.ChildrenW(queue); err != nil { // as a waiter for a permit does
+			t.Fatal(err)
+		}
+	}
+	other := admin(t)
+	for i := range 10 {
+		if _, err := other.Create(fmt.Sprintf("%s/queue-%d/x", base(at), i), nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-handled // and the others wait in the channel, or were dropped
+	answered(t, conn)
+	if err := other.Delete(node, -1); err != nil {
+		t.Fatal(err)
+	}
+	answered(t, conn)
+	close(proceed)
+	select {
+	case <-lost:
+	case <-time.After(10 * time.Second):
+		t.Error("the holder of a lock that is broken was not notified")
+	}
+}

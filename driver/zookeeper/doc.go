@@ -17,11 +17,12 @@
 // older servers have none.) When processes die, the nodes of their names are removed
 // when the next ticket leaves the queue. If nobody uses the names again, a sweep removes
 // them within a minute. One of all drivers on a prefix sweeps: with one read for the
-// names, and one for each name in which it has no ticket itself. The prefix itself
+// names, and one for each name in which it has no ticket itself. It removes only persistent
+// nodes without children and without data. The prefix itself
 // stays, and below it %protocol, which contains the version of the stored data: the first
-// Acquire of a driver reads it, and writes it if there is none. Programs of two versions
-// would not exclude each other: the second is refused, with an error that says what to
-// do.
+// Acquire of a driver reads it, and writes it if there is none; a sweep writes it again, so
+// that others know. Programs of two versions would not exclude each other: the second is
+// refused, with an error that says what to do.
 //
 // The nodes are the driver's. Deleting a ticket's node by hand breaks the lock as
 // Client.Break does, but writing into the node may grant a held lock to the next waiter. A

@@ -139,7 +139,9 @@ func WithLogger(l *slog.Logger) Option {
 // one else may read it (see [WithEvents]).
 //
 // All locks of the driver live as long as the session of the connection, so the lock of
-// a crashed holder passes on about a session timeout later. If a server hangs with its
+// a crashed holder passes on about a session timeout later. If Close cannot release what is
+// held, since no server answers, that stays locked until the connection, too, is closed, or
+// the process ends. If a server hangs with its
 // port open, the client waits for its first answer for nearly seven sessions, unless
 // zk.Connect was given a dialer (zk.WithDialer) whose connections have a shorter bound,
 // like those of a driver opened by URL.
@@ -225,9 +227,7 @@ func (d *Driver) Close() error {
 
 // handle handles an event of the connection.
 func (d *Driver) handle(ev zk.Event) {
-	if ev.Type == zk.EventNodeDeleted || ev.Type == zk.EventNodeDataChanged {
-		d.changed(ev)
-	}
+	d.changed(ev)
 	if d.forward != nil {
 		d.forward(ev)
 	}

@@ -96,13 +96,13 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	empty, err := d.emptyOnes(ctx, nodes)
+	stats, err := d.statsOf(ctx, nodes)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for i, node := range nodes {
-		if name, ok := decode(node); ok && !empty[i] {
+		if name, ok := decode(node); ok && stats[i] != nil && stats[i].NumChildren > 0 {
 			names = append(names, name)
 		}
 	}
@@ -119,12 +119,9 @@ func (d *Driver) nameNodes(ctx context.Context) ([]string, error) {
 	return nodes, err
 }
 
-// emptyOnes reports for each of the nodes whether it has no children.
-func (d *Driver) emptyOnes(ctx context.Context, nodes []string) ([]bool, error) {
-	return each(nodes, func(node string) (bool, error) {
-		st, err := d.conn.Exists(ctx, d.base+"/"+node)
-		return st == nil || st.NumChildren == 0, err
-	})
+// statsOf returns what the server says of each of the nodes, nil for one that is not there.
+func (d *Driver) statsOf(ctx context.Context, nodes []string) ([]*zk.Stat, error) {
+	return each(nodes, func(node string) (*zk.Stat, error) { return d.conn.Exists(ctx, d.base+"/"+node) })
 }
 
 // Break implements driver.Breaker.

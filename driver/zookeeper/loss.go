@@ -112,13 +112,10 @@ func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
 }
 
 // changed handles the deletion of a node, or the change of its data. On a user's connection
-// the client drops the events of other nodes if more come at once than its channel has room
+// the client drops events if more come at once, of whatever kind, than its channel has room
 // for. So the background task looks for watches that have fired, whose channels drop nothing.
 func (d *Driver) changed(ev zk.Event) {
-	e, ok := parseEntry(nodeOf(ev.Path))
-	if !ok {
-		return
-	}
+	e, _ := parseEntry(nodeOf(ev.Path))
 	d.mu.Lock()
 	if !d.conn.Own() {
 		d.dropped = true

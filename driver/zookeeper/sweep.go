@@ -4,7 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -55,7 +54,8 @@ func (d *Driver) sweepAll(ctx context.Context) {
 	}
 }
 
-// sweep removes the nodes of names whose queue is empty, unless that was done lately.
+// sweep removes the nodes of names whose queue is empty, unless that was done lately. Others
+// may use the prefix, too: the node of a name is persistent and has no data.
 func (d *Driver) sweep(ctx context.Context, now time.Time) error {
 	if due, err := d.sweepIsDue(ctx, now); !due || err != nil {
 		return err
@@ -65,30 +65,28 @@ func (d *Driver) sweep(ctx context.Context, now time.Time) error {
 		return err
 	}
 	nodes = d.withoutTickets(nodes)
-	empty, err := d.emptyOnes(ctx, nodes)
+	stats, err := d.statsOf(ctx, nodes)
 	if err != nil {
 		return err
 	}
-	for i, node := range nodes {
-		if _, ok := decode(node); ok && empty[i] {
-			d.removeEmpty(ctx, d.base+"/"+node)
+	for i, st := range stats {
+		_, ok := decode(nodes[i])
+		if ok && st != nil && st.NumChildren == 0 && st.DataLength == 0 && st.EphemeralOwner == 0 {
+			d.removeEmpty(ctx, d.base+"/"+nodes[i])
 		}
 	}
 	return nil
 }
 
-// sweepIsDue reports whether to sweep now. The data of the base have the time of the last
-// sweep, and sweepIsDue writes the new time there. A wrong clock only causes too many
-// sweeps or too few.
+// sweepIsDue reports whether to sweep now. It writes the version again, whose node then
+// shows when the last sweep was. A wrong clock only causes too many sweeps or too few.
 func (d *Driver) sweepIsDue(ctx context.Context, now time.Time) (bool, error) {
-	data, st, err := d.conn.Get(ctx, d.base)
-	if err != nil {
+	path := d.base + "/" + protocolNode
+	data, st, err := d.conn.Get(ctx, path)
+	if err != nil || now.Sub(time.UnixMilli(st.Mtime)).Abs() < sweepEvery/2 {
 		return false, err
 	}
-	if last, err := strconv.ParseInt(string(data), 10, 64); err == nil && now.Sub(time.UnixMilli(last)).Abs() < sweepEvery/2 {
-		return false, nil
-	}
-	_, err = d.conn.Multi(ctx, &zk.SetDataRequest{Path: d.base, Data: strconv.AppendInt(nil, now.UnixMilli(), 10), Version: st.Version})
+	_, err = d.conn.Multi(ctx, &zk.SetDataRequest{Path: path, Data: data, Version: st.Version})
 	return err == nil, err
 }
 

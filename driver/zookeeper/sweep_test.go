@@ -46,6 +46,22 @@ func TestSweep(t *testing.T) {
 		slices.Sort(names)
 		return slices.DeleteFunc(names, func(n string) bool { return n == protocolNode })
 	}
+	// Others use the node of the prefix, and nodes below it.
+	for _, node := range []struct {
+		name  string
+		flags int32
+	}{{"config", 0}, {"alive", zk.FlagEphemeral}} {
+		data := []byte("theirs")
+		if node.flags != 0 {
+			data = nil
+		}
+		if _, err := conn.Create(d.base+"/"+node.name, data, node.flags, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := conn.Set(d.base, []byte("theirs"), -1); err != nil {
+		t.Fatal(err)
+	}
 	now := time.Now()
 	sweep := func(at time.Time, want ...string) {
 		t.Helper()
@@ -57,16 +73,22 @@ func TestSweep(t *testing.T) {
 		}
 	}
 	leave("dead-1", "dead%202", "not ours")
-	sweep(now, "in%2Fuse", "not ours")
+	sweep(now.Add(time.Minute), "alive", "config", "in%2Fuse", "not ours")
 	leave("dead-3")
-	sweep(now.Add(10*time.Second), "dead-3", "in%2Fuse", "not ours")
+	sweep(time.Now().Add(10*time.Second), "alive", "config", "dead-3", "in%2Fuse", "not ours")
 	names, err := d.List(ctx)
 	if err != nil || !slices.Equal(names, []string{"in/use"}) {
 		t.Errorf("names %v, %v", names, err)
 	}
-	sweep(now.Add(time.Hour), "in%2Fuse", "not ours")
+	if _, err := conn.SetACL(d.base, zk.WorldACL(zk.PermAll&^zk.PermWrite), -1); err != nil {
+		t.Fatal(err)
+	}
+	sweep(now.Add(time.Hour), "alive", "config", "in%2Fuse", "not ours")
 	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
 		t.Fatal(err)
 	}
-	sweep(now.Add(2*time.Hour), "not ours")
+	sweep(now.Add(2*time.Hour), "alive", "config", "not ours")
+	if data, _, err := conn.Get(d.base); err != nil || string(data) != "theirs" {
+		t.Errorf("the data of the prefix's node are %q, error %v", data, err)
+	}
 }
