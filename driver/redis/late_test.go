@@ -376,3 +376,33 @@ func lateSendingThenRefused(t *testing.T, change []any, over func(*goredis.Clien
 		t.Errorf("release: %v", err)
 	}
 }
+
+// TestHeartbeatIsLost: a waiter keeps its place if one heartbeat of its process is lost, however long the client waits for the answer.
+func TestHeartbeatIsLost(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedRedis(t)
+	n := &delays{}
+	client := goredis.NewClient(&goredis.Options{Addr: srv.Addr(), Dialer: n.dial, MaintNotificationsConfig: quiet})
+	d, other := openOver(t, inBatches{client}), openAt(t, srv.URL())
+	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	if _, err := other.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Request{Name: holder.Name, ID: newName(), TTL: time.Minute, Wait: true}
+	r.Joined = func() { n.next("x" + r.ID) }
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := d.Acquire(ctx, r); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a waiter: %v", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.held) != 1 {
+		t.Errorf("%d heartbeats were lost, want one", len(n.held))
+	}
+	for _, h := range []driver.Hold{holder.Hold(0), r.Hold(0)} {
+		if err := other.Release(context.Background(), h); err != nil {
+			t.Error(err)
+		}
+	}
+}

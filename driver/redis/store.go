@@ -19,8 +19,9 @@ const (
 	movingMost  = 100 * time.Millisecond
 )
 
-// heartbeatBound is how long a heartbeat waits for its answer.
-const heartbeatBound = 2 * time.Second
+// heartbeatBound is how long a heartbeat waits for its answer. Of two that are sent in the time for which a process is taken for
+// alive, one may be lost.
+const heartbeatBound = redisqueue.Heartbeat
 
 var errNoAnswer = fmt.Errorf("redis: no answer within %v", heartbeatBound)
 

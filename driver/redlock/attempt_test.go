@@ -282,20 +282,37 @@ func TestTooSmallForAMajority(t *testing.T) {
 	}
 }
 
-// A ticket that is released while it waits is not queued again by what its process has heard of it before.
-func TestReleasedBeforeRequeue(t *testing.T) {
+// A ticket that is released while it waits, or lost, is not queued again by what its process has heard of it before.
+func TestGoneBeforeRequeue(t *testing.T) {
 	t.Parallel()
-	x := newTrio(t)
-	w := x.d.register(x.ticket())
-	w.t.number = x.d.numbers.guess()
-	x.d.settle(w)
-	if err := x.d.Release(t.Context(), w.t.r.Hold(0)); !errors.Is(err, driver.ErrLost) {
-		t.Fatal(err)
-	}
-	x.d.requeue(x.d.nodes[0], w)
-	x.answered(0)
-	if n := x.direct[0].Exists(t.Context(), x.key()+":rx").Val(); n != 0 {
-		t.Error("a ticket that was released is in the queue")
+	for how, end := range map[string]func(x *trio, w *waiter){
+		"released": func(x *trio, w *waiter) {
+			if err := x.d.Release(x.t.Context(), w.t.r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+				x.t.Fatal(err)
+			}
+		},
+		"lost": func(x *trio, w *waiter) {
+			x.d.heartbeats.Close()
+			x.d.heartbeats.Enter("name", w.t.inQueue(), time.Minute, time.Now().Add(-redisqueue.Liveness)) // nobody answers
+			w.first, w.absent, w.barred = 1<<1, 1<<2, 1<<2
+			if _, lost := x.d.check(w); !lost {
+				x.t.Fatal("not lost, though no majority can grant it")
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			x := newTrio(t)
+			w := x.d.register(x.ticket())
+			w.t.number = x.d.numbers.guess()
+			x.d.settle(w)
+			end(x, w)
+			x.d.requeue(x.d.nodes[0], w)
+			x.answered(0)
+			if n := x.direct[0].Exists(t.Context(), x.key()+":rx").Val(); n != 0 {
+				t.Error("it is in the queue")
+			}
+		})
 	}
 }
 

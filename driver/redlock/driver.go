@@ -40,7 +40,6 @@ type Driver struct {
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
 	held    map[string]*ticket // by ticket ID
-	backs   int                // nodes that have come back since the leases were last checked
 }
 
 var (
@@ -196,7 +195,7 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 			func(text string) { d.notified(i, text) },
 			func() {
 				d.heartbeats.Recheck()
-				d.reassure()
+				d.life.Go(d.reassure)
 			})
 		d.nodes = append(d.nodes, n)
 	}

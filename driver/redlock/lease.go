@@ -21,7 +21,7 @@ import (
 //	repair    lacks a ticket that a majority has granted                propose: hold, for the rest of the lease
 //	mend      repair of all nodes that lack a grant or a renewed lease
 //	reassure  was not reached for a while                               renew all; then mend
-//	askAgain  has failed to answer a renewal                            reassure, a second later
+//	askAgain  has failed to answer a grant or a renewal                 reassure, a second later
 //	dispose   may have a ticket that is lost                            release
 
 // Release implements driver.Driver: one request to each node, all at once. It returns
@@ -46,9 +46,12 @@ type removal struct {
 	until time.Time
 }
 
-// lingers is how long a node that is not reached may keep a ticket that does not hold: as long as
+// lingers is how long a node that is not reached may keep a ticket that waits there, though it may hold on others: as long as
 // it takes its process for alive.
 const lingers = time.Minute
+
+// lasts returns for how long nodes may keep a ticket. With mu held, if it has ever held.
+func (t *ticket) lasts() time.Duration { return max(lingers, t.r.TTL, time.Until(t.until)) }
 
 // forget forgets a ticket that is to be removed, and returns for how long nodes may keep
 // it.
@@ -60,7 +63,7 @@ func (d *Driver) forget(id string) time.Duration {
 		return lingers
 	}
 	delete(d.held, id)
-	return max(t.r.TTL, time.Until(t.until))
+	return t.lasts()
 }
 
 // again is how long after a failed request a node is asked again.
@@ -85,7 +88,7 @@ func (d *Driver) released(n *node, r removal, err error) {
 // lost is the error of a ticket that a node does not take any more, since a release of it was there first. Other nodes may
 // have it yet.
 func (d *Driver) lost(t *ticket) error {
-	d.dispose(t.r.Hold(0), max(lingers, t.r.TTL))
+	d.dispose(t.r.Hold(0), t.lasts())
 	return driver.ErrLost
 }
 
@@ -240,42 +243,24 @@ func (d *Driver) repair(n *node, t *ticket) {
 // errForgotten is the cause of a loss that is detected when a node comes back.
 var errForgotten = errors.New("a majority of the nodes does not have the lease (any more)")
 
+// askAgain renews all leases a second after a grant or a renewal has failed on a node, if
+// the node is back by then. The request may have been lost, or have failed only because it was queued behind
+// one from before.
+func (d *Driver) askAgain(n *node) {
+	n.owe("reassure", again, func() {
+		if n.listener.Up() {
+			d.life.Go(d.reassure)
+		}
+	})
+}
+
 // reassure renews all leases when a node is reached again: it was down when they were
 // granted, or has lost its data. The node gets the leases that a majority has, for the
 // rest of their time, long before their next renewal. A lease that no majority has is
 // reported as lost.
 func (d *Driver) reassure() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.held) == 0 {
-		return
-	}
-	d.backs++
-	if d.backs > 1 { // it is under way, and begins anew when it has ended
-		return
-	}
-	d.life.Go(func() {
-		for d.reassureAll() {
-		}
-	})
-}
-
-// askAgain renews all leases once more a second after a renewal has failed on a node, if
-// the node is back by then. The renewal may have failed only because it was queued behind
-// a request from before.
-func (d *Driver) askAgain(n *node) {
-	n.owe("reassure", again, func() {
-		if n.listener.Up() {
-			d.reassure()
-		}
-	})
-}
-
-// reassureAll renews all leases. It reports whether another node has come back meanwhile,
-// so that it has to run again.
-func (d *Driver) reassureAll() (again bool) {
-	d.mu.Lock()
-	backs, now := d.backs, time.Now()
+	now := time.Now()
 	rs := make([]driver.Renewal, 0, len(d.held))
 	for _, t := range d.held {
 		if left := t.until.Sub(now); left > 0 {
@@ -288,8 +273,4 @@ func (d *Driver) reassureAll() (again bool) {
 			d.notifyLoss(rs[i].Hold, errForgotten)
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.backs -= backs
-	return d.backs > 0 && !d.life.Closed()
 }

@@ -158,6 +158,36 @@ func TestYieldOnOneNode(t *testing.T) {
 	o.release(early)
 }
 
+// What is given back of one attempt leaves what a later one was granted, whether or not others wait.
+func TestGivenBackOnOneNode(t *testing.T) {
+	t.Parallel()
+	o := newOneNode(t)
+	run := func(c *redisqueue.Call) any {
+		t.Helper()
+		answers, errs := make(chan any, 1), make(chan error, 1)
+		o.d.nodes[0].send(c, func(v any, err error) { answers <- v; errs <- err })
+		o.check(<-errs)
+		return <-answers
+	}
+	for _, others := range []bool{false, true} {
+		name := fmt.Sprintf("back-%v-%d", others, time.Now().UnixNano())
+		n := uint64(time.Now().Add(time.Minute).UnixMicro()) //nolint:gosec // positive
+		tk, waiter := o.ticket(name, "try"), o.ticket(name, "waiter")
+		run(o.d.acquireCall(tk, time.Minute, n, 2, orLeave, guessed))
+		if others {
+			o.ask(waiter, n+1, orWait, guessed)
+		}
+		for i, last := range []int64{1, 2} { // the attempt before, and the one that holds
+			if got := run(o.d.releaseCall(o.d.nodes[0], removal{h: tk.r.Hold(0), last: last})); got != int64(i) {
+				t.Errorf("attempt %d was given back, others wait: %v; answer %v, want %d", last, others, got, i)
+			}
+		}
+		if others {
+			o.release(waiter)
+		}
+	}
+}
+
 // A request that comes after its ticket was released does nothing, if the release
 // knew that it was still on its way.
 func TestLateOnOneNode(t *testing.T) {

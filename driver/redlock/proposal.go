@@ -46,12 +46,11 @@ func (d *Driver) newProposal(t *ticket, number uint64, mode byte) *proposal {
 		return p.outcome != undecided
 	}
 	p.each = func(node int, a answer, err error) {
-		if err != nil {
-			return
+		if err == nil {
+			d.numbers.learn(node, p.asked, a.now)
 		}
-		d.numbers.learn(node, p.asked, a.now)
-		if p.mending && a.lacks() {
-			d.repair(d.nodes[node], t)
+		if p.mending {
+			p.mendOn(node)
 		}
 	}
 	return p
@@ -229,16 +228,27 @@ func (p *proposal) outlooks() []redisqueue.Outlook {
 }
 
 // mend makes all nodes hold a ticket that is granted: those that answer, now or later,
-// that they lack it, and those that have said before the grant that it may hold.
+// that they lack it, or fail to answer, and those that have said before the grant that it may hold.
 func (p *proposal) mend(may uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mending = true
 	for i, a := range p.answers {
-		answered := p.errs[i] == nil
-		if answered && a.lacks() || may&(1<<i) != 0 && !(answered && a.what == holds) {
+		if may&(1<<i) != 0 && !(p.errs[i] == nil && a.what == holds) {
 			p.d.repair(p.d.nodes[i], p.t)
+		} else {
+			p.mendOn(i)
 		}
+	}
+}
+
+// mendOn mends a node that lacks the ticket, or may lack it: the request may have been lost. With mu held.
+func (p *proposal) mendOn(node int) {
+	switch err := p.errs[node]; {
+	case err == nil && p.answers[node].lacks():
+		p.d.repair(p.d.nodes[node], p.t)
+	case err != nil && !errors.Is(err, errSilent) && !denied(err):
+		p.d.askAgain(p.d.nodes[node])
 	}
 }
 

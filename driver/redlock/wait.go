@@ -18,7 +18,7 @@ type waiter struct {
 	news   bool   // a node has said that it may hold, since the last attempt
 	first  uint64 // nodes whose last answer to a heartbeat was that it may hold
 	absent uint64 // nodes that do not know it
-	broken uint64 // nodes that have notified that Break removed it
+	broken uint64 // nodes that have notified that Break removed it; all, if it is lost
 	barred uint64 // nodes that do not take its number, since a larger one has held there
 
 	released bool // Release removes it from all nodes
@@ -64,21 +64,19 @@ func (w *waiter) stir() {
 // ready notes that a ticket may hold on a node. Only news begins an attempt; a node that
 // an attempt has given back is not news. If a majority has granted the ticket, mend uses
 // what was noted before the grant, and after it the node is repaired here.
-func (d *Driver) ready(w *waiter, node int, news bool) {
+func (d *Driver) ready(id string, node int, news bool) {
 	d.mu.Lock()
-	if t := d.held[w.t.r.ID]; t != nil {
-		d.mu.Unlock()
-		if news {
-			d.repair(d.nodes[node], t)
+	w, t := d.waiters[id], d.held[id]
+	if t == nil && w != nil {
+		w.may |= 1 << node
+		w.absent &^= 1 << node
+		if w.news = w.news || news; w.news && bits.OnesCount64(w.may) >= d.quorum {
+			w.stir()
 		}
-		return
 	}
-	defer d.mu.Unlock()
-	w.may |= 1 << node
-	w.absent &^= 1 << node
-	w.news = w.news || news
-	if w.news && bits.OnesCount64(w.may) >= d.quorum {
-		w.stir()
+	d.mu.Unlock()
+	if t != nil && news {
+		d.repair(d.nodes[node], t)
 	}
 }
 
@@ -119,7 +117,7 @@ func (d *Driver) check(w *waiter) (due, lost bool) {
 	}
 	if bits.OnesCount64(without) > d.minority() {
 		w.released = true // it is not queued again behind this
-		d.dispose(w.t.r.Hold(0), max(lingers, w.t.r.TTL))
+		d.dispose(w.t.r.Hold(0), w.t.lasts())
 		return false, true
 	}
 	if !w.news || bits.OnesCount64(w.may) < d.quorum {
@@ -165,7 +163,7 @@ func (d *Driver) yield(w *waiter, p *proposal) {
 func (d *Driver) yieldOn(n *node, w *waiter, attempt int64) {
 	n.send(d.yieldCall(w.t, attempt), func(v any, err error) {
 		if err == nil && v == int64(1) {
-			d.ready(w, n.index, false)
+			d.ready(w.t.r.ID, n.index, false)
 		}
 	})
 }
@@ -192,23 +190,23 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 	if state == redisqueue.MayHold {
 		w.first |= 1 << node
 	}
-	again, last := false, w.t.attempts.Load() // no proposal is under way, which this node may have run already
+	again, last := w.absent&(1<<node) != 0, w.t.attempts.Load() // no proposal is under way, which this node may have run already
+	w.absent &^= 1 << node
 	if state == redisqueue.IsGone {
-		again = w.absent&(1<<node) != 0
 		w.absent |= 1 << node
 		if lapsed { // others may have seen that it was gone: it does not come back
-			w.absent = 1<<len(d.nodes) - 1
+			w.broken = 1<<len(d.nodes) - 1
 		}
 		w.stir()
 	}
 	d.mu.Unlock()
 	switch {
-	case again:
+	case state == redisqueue.IsGone && again:
 		d.requeue(d.nodes[node], w)
 	case state == redisqueue.IsGone:
 		d.heartbeats.AskAll(w.t.r.Name)
 	case state == redisqueue.MayHold:
-		d.ready(w, node, true)
+		d.ready(w.t.r.ID, node, true)
 	case state == redisqueue.IsHeld:
 		// A request was run there after the one that should have undone it.
 		d.yieldOn(d.nodes[node], w, last)
@@ -219,7 +217,7 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 func (d *Driver) requeue(n *node, w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiters[w.t.r.ID] != w || w.asking || w.released || bits.OnesCount64(w.absent) > d.minority() {
+	if d.waiters[w.t.r.ID] != w || w.asking || w.released || bits.OnesCount64(w.absent|w.broken) > d.minority() {
 		return
 	}
 	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, w.t.attempts.Load(), justWait, kept)
@@ -230,22 +228,14 @@ func (d *Driver) requeue(n *node, w *waiter) {
 		}
 		switch a, err := parseAcquire(v); {
 		case err != nil:
+		case a.what == queued && a.ready:
+			d.ready(w.t.r.ID, n.index, true)
 		case a.what == queued:
-			d.known(w, n.index, a.ready)
+			d.change(w.t.r.ID, func(w *waiter) { w.absent &^= 1 << n.index })
 		case a.what == refused:
 			d.change(w.t.r.ID, func(w *waiter) { w.barred |= 1 << n.index })
 		}
 	})
-}
-
-// known notes that a node has a ticket in its queue.
-func (d *Driver) known(w *waiter, node int, ready bool) {
-	d.mu.Lock()
-	w.absent &^= 1 << node
-	d.mu.Unlock()
-	if ready {
-		d.ready(w, node, true)
-	}
 }
 
 // notified is called with each notification of a node to this process.
@@ -256,15 +246,7 @@ func (d *Driver) notified(node int, text string) {
 	id := text[1:]
 	switch text[0] {
 	case redisqueue.NoticeGrant:
-		d.mu.Lock()
-		w, t := d.waiters[id], d.held[id]
-		d.mu.Unlock()
-		switch {
-		case w != nil:
-			d.ready(w, node, true)
-		case t != nil: // a majority has granted it already
-			d.repair(d.nodes[node], t)
-		}
+		d.ready(id, node, true)
 	case redisqueue.NoticeGone:
 		d.change(id, func(w *waiter) { w.broken |= 1 << node })
 	case redisqueue.NoticeCheck:
@@ -287,12 +269,14 @@ func (d *Driver) lossNoticed(node int, text string) {
 	lost := false
 	if t := d.held[h.ID]; t != nil {
 		t.broken |= 1 << node
-		if lost = bits.OnesCount64(t.broken) > d.minority(); lost {
-			delete(d.held, h.ID)
-		}
+		lost = bits.OnesCount64(t.broken) > d.minority()
 	}
 	d.mu.Unlock()
-	if lost && d.notifyLoss != nil {
+	if !lost {
+		return
+	}
+	d.dispose(h, d.forget(h.ID)) // some nodes may not have run the break
+	if d.notifyLoss != nil {
 		d.notifyLoss(h, redisqueue.ErrRemoved)
 	}
 }
