@@ -31,15 +31,21 @@ func isTerminal(stream any) bool {
 
 // columns is the width of a terminal; 0 if w is none, or does not say.
 func columns(w io.Writer) int {
+	width, _ := sizeOf(w)
+	return width
+}
+
+// sizeOf is the size of a terminal; 0 if w is none, or does not say.
+func sizeOf(w io.Writer) (width, height int) {
 	f, ok := w.(*os.File)
 	if !ok {
-		return 0
+		return 0, 0
 	}
-	width, _, err := term.GetSize(int(f.Fd()))
+	width, height, err := term.GetSize(int(f.Fd()))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return width
+	return width, height
 }
 
 // A style is a colour or weight of text on a terminal.
