@@ -143,7 +143,7 @@ func (r benchResult) write(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%s%s\n\n", r.Store, version)
 	u, c := r.Uncontended, r.Contended
-	return writeTable(w, 0, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
+	return writeTable(w, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
 		{"uncontended", "1", fmt.Sprintf("%.0f cycles/s", u.Rate), precise(duration(u.P50)) + " a cycle", precise(duration(u.P99)), ""},
 		{
 			"contended", fmt.Sprint(c.Clients), fmt.Sprintf("%.0f grants/s", c.Rate),

@@ -212,7 +212,7 @@ func writeLosers(w io.Writer, all []*breaking, now time.Time, of func(*breaking)
 			rows = append(rows, append([]string{printable(b.name)}, ticketCells(w, t, now)...))
 		}
 	}
-	return writeTable(w, 0, append([]string{"NAME"}, ticketHead...), rows)
+	return writeTable(w, append([]string{"NAME"}, ticketHead...), rows)
 }
 
 // printBroken prints what came of each lock. If a question has shown the tickets, they are not

@@ -139,7 +139,7 @@ func writeTickets(w io.Writer, ts []locker.Ticket, now time.Time) error {
 	for i, t := range ts {
 		rows[i] = ticketCells(w, t, now)
 	}
-	return writeTable(w, 0, ticketHead, rows)
+	return writeTable(w, ticketHead, rows)
 }
 
 // kind is what a ticket asks for.

@@ -14,7 +14,7 @@ import (
 
 func newWatch(a *app) *cobra.Command {
 	interval := time.Second
-	by := 0
+	var by order
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "Watch locks live",

@@ -13,7 +13,7 @@ import (
 type screen struct {
 	*app
 	store, prefix string
-	by            int // index in orders
+	by            order
 
 	seen reading   // the last reading that succeeded
 	down time.Time // since when none does; zero: the last one did
@@ -28,11 +28,8 @@ func (s *screen) show(l reading) error {
 		s.down = l.at
 	}
 	width, height := sizeOf(s.Out)
-	if height == 0 {
-		width, height = 80, 24
-	}
-	lines := s.lines(l, width)
-	if room := height - 1; len(lines) > room { // the cursor has the last line
+	lines := s.lines(l)
+	if room := max(2, height-1); len(lines) > room { // the cursor has the last line
 		lines = append(lines[:room-1], fmt.Sprintf("… %d more", len(lines)-room+1))
 	}
 	var b strings.Builder
@@ -46,7 +43,7 @@ func (s *screen) show(l reading) error {
 }
 
 // lines are the picture after a reading: what is watched, how much there is, an outage, the table.
-func (s *screen) lines(l reading, width int) []string {
+func (s *screen) lines(l reading) []string {
 	what := "locker watch " + s.store
 	if s.prefix != "" {
 		what += " " + printable(s.prefix) + "…"
@@ -66,6 +63,5 @@ func (s *screen) lines(l reading, width int) []string {
 	if len(s.seen.queues) == 0 {
 		return append(lines, noneWith(s.prefix))
 	}
-	head, rows := tableOf(usualColumns, s.seen.queues, s.seen.at)
-	return append(lines, layOut(width, head, rows)...)
+	return append(lines, layOut(s.Out, listHead, listRows(s.seen.queues, s.seen.at))...)
 }

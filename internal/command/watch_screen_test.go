@@ -22,7 +22,7 @@ func TestScreen(t *testing.T) {
 		}})
 	}
 	var out bytes.Buffer
-	s := &screen{app: &app{Streams: Streams{Out: &out}}, store: "redis://host", prefix: "q", by: 2}
+	s := &screen{app: &app{Streams: Streams{Out: &out}}, store: "redis://host", prefix: "q", by: orders["longest"]}
 	for _, c := range []struct {
 		l    reading
 		want []string

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/command"
 	"github.com/lockerproject/locker/internal/commandtest"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -79,36 +78,6 @@ func TestFlagsNameTheirValues(t *testing.T) {
 			}
 		})
 	}
-}
-
-// On a terminal each lock has one line: what is too long for it is cut, but not the number of
-// further holders. With --wide, and where the output is no terminal, nothing is cut.
-func TestListFitsTheTerminal(t *testing.T) {
-	t.Parallel()
-	_, url := ownFile(t)
-	c := client(t, url)
-	long := strings.Repeat("x", 300)
-	hold(t, c, long, locker.WithOwner("me"))
-	hold(t, c, "pair", locker.WithOwner(strings.Repeat("o", 200)+"-1"), locker.Shared())
-	hold(t, c, "pair", locker.WithOwner(strings.Repeat("o", 200)+"-2"), locker.Shared())
-	for _, wide := range []bool{false, true} {
-		args := []string{"list"}
-		if wide {
-			args = append(args, "--wide")
-		}
-		term := commandtest.NewTerminal(t) // of 100 columns
-		if r := term.Attach(on(t, url, args...)).Run(); r.Code != 0 {
-			t.Error(r)
-		}
-		shown := term.WaitFor("xxx")
-		whole := strings.Contains(shown, long) && strings.Contains(shown, "-1 +1  ")
-		cut := regexp.MustCompile(`(?m)^x+…  me +\S+s `).MatchString(shown) && strings.Contains(shown, "o… +1  ")
-		if whole != wide || cut == wide {
-			t.Errorf("wide %v:\n%s", wide, shown)
-		}
-	}
-	r := on(t, url, "list").Run()
-	has(t, r, r.Out, long+"  me ", "-1 +1  ")
 }
 
 // The leases of ZooKeeper depend on its session: without --ttl and --grace they leave the command
