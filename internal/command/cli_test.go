@@ -292,7 +292,7 @@ func TestBreakAnotherLibrary(t *testing.T) {
 	tty, cmd := ask()
 	set("two")
 	tty.Type("y\n")
-	if r := cmd.Wait(); r.Code != command.ExitFailure || c.Get(t.Context(), key).Val() != "two" {
+	if r := cmd.Wait(); r.Code != command.ExitFailure || c.Get(t.Context(), key).Val() != "two" || !strings.Contains(tty.Shown(), "a: 1 ticket had gone meanwhile") {
 		t.Errorf("%v\n%s", r, tty.Shown())
 	}
 	tty, cmd = ask()

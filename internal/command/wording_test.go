@@ -24,7 +24,7 @@ func TestWrongArguments(t *testing.T) {
 	for _, c := range []struct{ args, want, try string }{
 		{"inspect", "got 0 arguments: want locker inspect NAME\n", "locker inspect --help"},
 		{"inspect a b", "got 2 arguments: want locker inspect NAME\n", "locker inspect --help"},
-		{"break", "got 0 arguments: want locker break NAME [TOKEN | NAME...]\n", "locker break --help"},
+		{"break", "got 0 arguments: want locker break NAME [TOKEN]\n", "locker break --help"},
 		{"list a b", "got 2 arguments: want locker list [PREFIX]\n", "locker list --help"},
 		{"watch a b", "got 2 arguments: want locker watch [PREFIX]\n", "locker watch --help"},
 		{"version a", "got 1 argument: want locker version\n", "locker version --help"},
