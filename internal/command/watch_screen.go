@@ -35,7 +35,7 @@ func (s *screen) show(l reading) error {
 	var b strings.Builder
 	b.WriteString("\x1b[H") // to the top; what was there is overwritten, so that nothing flickers
 	for _, line := range lines {
-		b.WriteString(ansi.Truncate(line, width, "…") + "\x1b[K\n")
+		b.WriteString("\x1b[K" + ansi.Truncate(line, width, "…") + "\n") // erased before: a full line would lose its end
 	}
 	b.WriteString("\x1b[J")
 	_, err := io.WriteString(s.Out, b.String())

@@ -29,7 +29,7 @@ func TestScreen(t *testing.T) {
 		rows int
 	}{
 		{reading{at: noon}, []string{"locker watch redis://host q…", "12:00:00  0 locks, 0 holders, 0 waiters", "nobody holds or waits for a lock whose name begins with q"}, 4},
-		{reading{at: noon, queues: queues}, []string{"30 locks, 30 holders, 30 waiters", "q29   web     1m    20s    1        29s\x1b[K\nq28 ", "… 12 more"}, 23},
+		{reading{at: noon, queues: queues}, []string{"30 locks, 30 holders, 30 waiters", "q29   web     1m    20s    1        29s\n\x1b[Kq28 ", "… 12 more"}, 23},
 		{reading{at: noon.Add(time.Second), err: errors.New("gone\x1b[2J")}, []string{"12:00:00  30 locks", `no answer for <1s: "gone\x1b[2J"`, "q29 "}, 23},
 		{reading{at: noon.Add(9 * time.Second), err: errors.New("gone")}, []string{"no answer for 8s: gone"}, 23},
 		{reading{at: noon.Add(10 * time.Second)}, []string{"12:00:10  0 locks"}, 4},
