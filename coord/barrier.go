@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Barrier is a cyclic barrier: parties wait until n of them do, then those pass
@@ -77,8 +78,8 @@ func (b *Barrier) arrive(ctx context.Context) (*locker.Lock, error) {
 		if err == nil || ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) {
 			return k, err
 		}
-		if err := sleep(ctx, pauseMost); err != nil {
-			return nil, err
+		if !retry.Sleep(ctx, pauseMost, nil) {
+			return nil, ctx.Err()
 		}
 	}
 }
@@ -157,7 +158,7 @@ func (b *Barrier) trip(ctx context.Context, last uint64) error {
 			_ = k.Release(ctx) // the ticket stays
 			return nil
 		}
-		if !errors.Is(err, locker.ErrUnavailable) || sleep(ctx, pauseFirst) != nil {
+		if !errors.Is(err, locker.ErrUnavailable) || !retry.Sleep(ctx, pauseFirst, nil) {
 			return err
 		}
 	}

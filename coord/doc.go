@@ -30,6 +30,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 const (
@@ -77,7 +78,7 @@ func await(ctx context.Context, l locker.Locker, lock string, try func(ctx conte
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, locker.ErrUnavailable):
-			_ = sleep(ctx, pauseMost)
+			retry.Sleep(ctx, pauseMost, nil)
 		case err == nil, errors.Is(err, locker.ErrNotAcquired), errors.Is(err, locker.ErrLost):
 		default:
 			return err
@@ -105,21 +106,9 @@ func (w *waiter) once(ctx context.Context) bool {
 // it has ended: the caller's context may live.
 func (w *waiter) poll(ctx context.Context) error {
 	for pause := pauseFirst; !w.once(ctx); pause = min(2*pause, pauseMost) {
-		if sleep(ctx, pause) != nil {
-			return nil //nolint:nilerr // see above
+		if !retry.Sleep(ctx, pause, nil) {
+			break
 		}
 	}
 	return nil
-}
-
-// sleep waits for d; it returns the error of ctx when that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

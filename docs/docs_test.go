@@ -121,7 +121,7 @@ var (
 
 func page(context.Context, ...any) {}
 
-func ship(ctx context.Context, order int) error              { return ctx.Err() }
+func ship(ctx context.Context, order int, token ...uint64) error { return ctx.Err() }
 func sell(ctx context.Context, token uint64, order int) error { return ctx.Err() }
 func report(ctx context.Context) error                       { return ctx.Err() }
 `

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,145 +18,109 @@ import (
 func newBreak(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "break NAME [TOKEN | NAME...]",
-		Short: "Take locks away from their holders",
-		Long: `Take a lock, or several, away from its holders or, with a TOKEN, remove the one ticket that
-has it, a waiting one too. It shows who would lose it, and asks for confirmation, once.
+		Use:   "break NAME [TOKEN]",
+		Short: "Take a lock away from its holders",
+		Long: `Take a lock away from all its holders or, with a TOKEN, remove the one ticket that has it,
+a waiting one too. It shows who would lose it, and asks for confirmation.
 
 Use it for a holder that cannot be stopped in another way. The lock is free at once.
 A holder that is alive is notified by the store, or learns of it at its next renewal
 (after a third of its TTL at most). Until then two processes may believe that they
 hold the lock, and only the fencing token protects the resource. Only the tickets
 that were shown are removed, each by its token: whoever is granted the lock meanwhile
-keeps it.
-
-If a lock of several is held by nobody, or its holder has changed meanwhile, the others
-are broken all the same, and the exit code is 1. A second argument that is a number
-is a token.`,
+keeps it, and the exit code is 1.`,
 		Example: `  locker break nightly-report
-  locker break --yes nightly-report 1763791201234567
-  locker break import-1 import-2 import-3`,
-		Args:              arguments(1, math.MaxInt),
-		ValidArgsFunction: a.completeNames,
+  locker break --yes nightly-report 1763791201234567`,
+		Args:              arguments(1, 2),
+		ValidArgsFunction: a.completeFirst,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			names, number, err := toBreak(args)
+			number, err := tokenOf(args[1:])
 			if err != nil {
 				return err
 			}
 			if !yes && !isTerminal(a.In) {
 				return exit(ExitUsage, errors.New("cannot ask for confirmation: standard input is not a terminal"),
-					"locker inspect "+shellWord(names[0])+", then locker break --yes with the token that it shows")
+					"locker inspect "+shellWord(args[0])+", then locker break --yes with the token that it shows")
 			}
 			c, err := a.open(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			return a.breakLocks(cmd.Context(), c, names, number, yes)
+			return a.breakLock(cmd.Context(), c, args[0], number, yes)
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
-// toBreak are the names, each once, or the one name and its token; 0: none is given.
-func toBreak(args []string) (names []string, number uint64, err error) {
-	for i, arg := range args {
-		switch isNumber := arg != "" && strings.Trim(arg, "0123456789") == ""; {
-		case i > 0 && isNumber && len(args) > 2:
-			return nil, 0, usage(fmt.Errorf("%s is a number: a token is for one lock, and a lock with such a name must come first", arg))
-		case i > 0 && isNumber:
-			number, err = tokenOf(arg)
-		case !slices.Contains(names, arg):
-			names = append(names, arg)
-		}
+// tokenOf is the optional argument TOKEN; 0: none is given.
+func tokenOf(args []string) (uint64, error) {
+	if len(args) == 0 {
+		return 0, nil
 	}
-	return names, number, err
-}
-
-// tokenOf is the argument TOKEN.
-func tokenOf(arg string) (uint64, error) {
-	n, err := strconv.ParseUint(arg, 10, 64)
+	n, err := strconv.ParseUint(args[0], 10, 64)
 	if err != nil || n == 0 {
-		return 0, usage(fmt.Errorf("token %q: want a number greater than zero, as locker inspect shows it", arg))
+		return 0, usage(fmt.Errorf("token %q: want a number greater than zero, as locker inspect shows it", args[0]))
 	}
 	return n, nil
 }
 
-// breakLocks breaks what is held of the names. A lock that cannot be broken keeps none of the others,
-// but an error of the store ends it.
-func (a *app) breakLocks(ctx context.Context, c *locker.Client, names []string, number uint64, yes bool) error {
-	var all []*breaking
-	var failed []error
-	for _, name := range names {
-		q, err := c.Inspect(ctx, name)
-		if err != nil {
-			return err
-		}
-		if losers, err := losersOf(q, number); err != nil {
-			failed = append(failed, err)
-		} else {
-			all = append(all, &breaking{name: name, tickets: losers})
-		}
+// breakLock removes the tickets of a lock, shows which, and goes on if one has gone by itself.
+func (a *app) breakLock(ctx context.Context, c *locker.Client, name string, number uint64, yes bool) error {
+	q, err := c.Inspect(ctx, name)
+	if err != nil {
+		return err
 	}
-	if len(all) == 0 {
-		return together(failed)
+	losers, err := losersOf(q, number)
+	if err != nil {
+		return err
 	}
 	now := time.Now()
 	if !yes {
-		if err := a.confirmBreak(ctx, all, now); err != nil {
+		if err := a.confirmBreak(ctx, name, losers, now); err != nil {
 			return err
 		}
 	}
-	for _, b := range all {
-		b.run(ctx, c)
-		if b.err != nil {
-			failed = append(failed, b.err)
-		}
-		if b.err != nil && !errors.Is(b.err, locker.ErrLost) {
-			break
-		}
-	}
-	return errors.Join(a.printBroken(all, now, !yes), together(failed))
-}
-
-// together is what kept locks from being broken, with the exit code and the proposal of the
-// last of them: an error of the store comes last.
-func together(failed []error) error {
-	if len(failed) < 2 {
-		return errors.Join(failed...)
-	}
-	last := failed[len(failed)-1]
-	var coded *exitError
-	if errors.As(last, &coded) {
-		return exit(coded.code, errors.Join(failed...), "locker list shows who holds them now")
-	}
-	return exit(exitCode(last), errors.Join(failed...), "locker ping")
-}
-
-// breaking is a lock to be broken, and what came of it.
-type breaking struct {
-	name         string
-	tickets      []locker.Ticket // to be removed
-	broken, gone []locker.Ticket // removed; went by themselves
-	err          error
-}
-
-// run removes all tickets, and goes on if one has gone by itself.
-func (b *breaking) run(ctx context.Context, c *locker.Client) {
-	for _, t := range b.tickets {
-		err := c.Break(ctx, b.name, t.Token)
-		switch {
+	var broken, gone []locker.Ticket
+	var failure error
+	for _, t := range losers {
+		switch err := c.Break(ctx, name, t.Token); {
 		case errors.Is(err, locker.ErrLost): // not ExitLost: this process has lost no lock
-			b.gone = append(b.gone, t)
-			b.err = exit(ExitFailure, err, "locker inspect "+shellWord(b.name))
+			gone = append(gone, t)
+			failure = exit(ExitFailure, err, "locker inspect "+shellWord(name))
 		case err != nil:
-			b.err = err
-			return
+			return errors.Join(a.printBroken(name, broken, gone, now, yes), err)
 		default:
-			b.broken = append(b.broken, t)
+			broken = append(broken, t)
 		}
 	}
+	return errors.Join(a.printBroken(name, broken, gone, now, yes), failure)
+}
+
+// printBroken prints the tickets that were removed, and how many had gone. What a question has shown is not
+// shown again.
+func (a *app) printBroken(name string, broken, gone []locker.Ticket, now time.Time, show bool) error {
+	if len(broken)+len(gone) == 0 { // the store failed
+		return nil
+	}
+	result := struct {
+		Name   string       `json:"name"`
+		Broken []ticketJSON `json:"broken"`
+		Gone   []ticketJSON `json:"gone,omitempty"`
+	}{name, ticketsJSON(broken, now), ticketsJSON(gone, now)}
+	return a.print(result, func(w io.Writer) (err error) {
+		if n := len(broken); n > 0 {
+			_, err = fmt.Fprintf(w, "%s: %s removed\n", printable(name), count(n, "ticket", "tickets"))
+		}
+		if n := len(gone); n > 0 && err == nil {
+			_, err = fmt.Fprintf(w, "%s: %s had gone meanwhile\n", printable(name), count(n, "ticket", "tickets"))
+		}
+		if err != nil || !show || len(broken) == 0 {
+			return err
+		}
+		return writeTickets(w, broken, now)
+	})
 }
 
 // losersOf are the tickets to remove: the one with the given number or, for 0, all
@@ -182,72 +144,14 @@ func losersOf(q locker.Queue, number uint64) (losers []locker.Ticket, err error)
 	return nil, exit(ExitFailure, err, "locker list shows all locks, locker inspect "+shellWord(q.Name)+" the tokens of this one")
 }
 
-// errDeclined is the answer no.
-var errDeclined = errors.New("nothing was removed")
-
-// confirmBreak shows who would lose the locks, and asks.
-func (a *app) confirmBreak(ctx context.Context, all []*breaking, now time.Time) error {
-	if err := writeLosers(a.Err, all, now, func(b *breaking) []locker.Ticket { return b.tickets }); err != nil {
+// confirmBreak shows who would lose the lock, and asks.
+func (a *app) confirmBreak(ctx context.Context, name string, losers []locker.Ticket, now time.Time) error {
+	if err := writeTickets(a.Err, losers, now); err != nil {
 		return err
 	}
-	tickets, from := 0, paint(a.Err, bold, printable(all[0].name))
-	for _, b := range all {
-		tickets += len(b.tickets)
-	}
-	if len(all) > 1 {
-		from = fmt.Sprintf("%d locks", len(all))
-	}
 	fmt.Fprint(a.Err, "Who holds it now goes on until it learns that it has lost it.\n")
-	return a.confirm(ctx, fmt.Sprintf("Remove %s from %s? [y/N] ", count(tickets, "ticket", "tickets"), from))
-}
-
-// writeLosers writes tickets of each lock, with its name if there are several.
-func writeLosers(w io.Writer, all []*breaking, now time.Time, of func(*breaking) []locker.Ticket) error {
-	if len(all) == 1 {
-		return writeTickets(w, of(all[0]), now)
-	}
-	var rows [][]string
-	for _, b := range all {
-		for _, t := range of(b) {
-			rows = append(rows, append([]string{printable(b.name)}, ticketCells(w, t, now)...))
-		}
-	}
-	return writeTable(w, 0, append([]string{"NAME"}, ticketHead...), rows)
-}
-
-// printBroken prints what came of each lock. If a question has shown the tickets, they are not
-// shown again.
-func (a *app) printBroken(all []*breaking, now time.Time, asked bool) error {
-	anything := false
-	for _, b := range all {
-		if len(b.broken)+len(b.gone) == 0 { // the store failed
-			continue
-		}
-		anything = anything || len(b.broken) > 0
-		result := struct {
-			Name   string       `json:"name"`
-			Broken []ticketJSON `json:"broken"`
-			Gone   []ticketJSON `json:"gone,omitempty"`
-		}{b.name, ticketsJSON(b.broken, now), ticketsJSON(b.gone, now)}
-		if err := a.print(result, b.write); err != nil {
-			return err
-		}
-	}
-	if asked || a.json || !anything {
-		return nil
-	}
-	return writeLosers(a.Out, all, now, func(b *breaking) []locker.Ticket { return b.broken })
-}
-
-// write says what came of it.
-func (b *breaking) write(w io.Writer) (err error) {
-	if n := len(b.broken); n > 0 {
-		_, err = fmt.Fprintf(w, "%s: %s removed\n", printable(b.name), count(n, "ticket", "tickets"))
-	}
-	if n := len(b.gone); n > 0 && err == nil {
-		_, err = fmt.Fprintf(w, "%s: %s had gone meanwhile\n", printable(b.name), count(n, "ticket", "tickets"))
-	}
-	return err
+	return a.confirm(ctx, fmt.Sprintf("Remove %s from %s? [y/N] ",
+		count(len(losers), "ticket", "tickets"), paint(a.Err, bold, printable(name))))
 }
 
 // confirm asks a question at the terminal; all but yes is no.
@@ -267,7 +171,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 		if !strings.HasSuffix(line, "\n") { // the end of input
 			fmt.Fprintln(a.Err)
 		}
-		return exit(ExitFailure, errDeclined, "")
+		return exit(ExitFailure, errors.New("nothing was removed"), "")
 	case <-ctx.Done():
 		fmt.Fprintln(a.Err)
 		return context.Cause(ctx)

@@ -72,7 +72,7 @@ func TestBreakWrongUse(t *testing.T) {
 			{command.ExitUsage, []string{"a"}, "standard input is not a terminal"},
 			{command.ExitUsage, []string{"a", "--json"}, "standard input is not a terminal"},
 			{command.ExitUsage, []string{"a", "0", "--yes"}, `token "0"`},
-			{command.ExitUsage, []string{"--yes"}, "want locker break NAME [TOKEN | NAME...]"},
+			{command.ExitUsage, []string{"--yes"}, "want locker break NAME [TOKEN]"},
 			{command.ExitUsage, []string{"--yes", ""}, "invalid lock name"},
 			{command.ExitFailure, []string{"--yes", "free"}, `nobody holds "free"`},
 			{command.ExitFailure, []string{"--yes", "a", "1"}, "no ticket with token 1"},

@@ -1,16 +1,22 @@
 package command
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/lockerproject/locker"
 )
 
 func newList(a *app) *cobra.Command {
-	by := 0
-	shown := usualColumns
-	wide := false
+	var by order
 	cmd := &cobra.Command{
 		Use:     "list [PREFIX]",
 		Aliases: []string{"ls"},
@@ -20,14 +26,9 @@ with it.
 
 HELD is how long the first holder has held the lock, LEASE how long it keeps the lock
 without another renewal, LONGEST the longest wait. On most stores this reads
-everything under the store's prefix.
-
-On a terminal names, holders and notes that are too long for it are cut, unless --wide is
-given. --columns chooses the columns and their order; HOLDERS is the number of holders, TOKEN
-the fencing token of the first. With --json each lock is one line, which has everything.`,
+everything under the store's prefix. With --json each lock is one line, which has everything.`,
 		Example: `  locker list
   locker list order: --sort-by waiters
-  locker list --columns name,holder,held,token
   locker list --json | jq -r 'select(.waiters > 10) | .name'`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -54,16 +55,9 @@ the fencing token of the first. With --json each lock is one line, which has eve
 				fmt.Fprintln(a.Err, noneWith(prefixOf(args)))
 				return nil
 			}
-			head, rows := tableOf(shown, queues, now)
-			width := columns(a.Out)
-			if wide {
-				width = 0
-			}
-			return writeTable(a.Out, width, head, rows)
+			return writeTable(a.Out, listHead, listRows(queues, now))
 		},
 	}
-	cmd.Flags().BoolVar(&wide, "wide", false, "cut nothing, however long it is")
-	addColumns(cmd.Flags(), &shown)
 	addSortBy(cmd.Flags(), &by)
 	return cmd
 }
@@ -82,4 +76,75 @@ func prefixOf(args []string) string {
 		return ""
 	}
 	return args[0]
+}
+
+var listHead = []string{"NAME", "HOLDER", "HELD", "LEASE", "WAITERS", "LONGEST", "NOTE"}
+
+// listRows are queues in rows of a table for people.
+func listRows(queues []locker.Queue, now time.Time) [][]string {
+	rows := make([][]string, len(queues))
+	for i, q := range queues {
+		holders, waiters := tally(q)
+		holder, held, lease, longest, note := "-", "-", "-", "-", ""
+		if holders > 0 {
+			first := q.Tickets[0]
+			holder, held, lease, note = printable(first.Owner), since(first, now), short(first.Remaining), printable(first.Note)
+		}
+		if holders > 1 {
+			holder += fmt.Sprintf(" +%d", holders-1)
+		}
+		if wait := longestWait(q, now); wait > 0 {
+			longest = short(wait)
+		}
+		rows[i] = []string{printable(q.Name), holder, held, lease, strconv.Itoa(waiters), longest, note}
+	}
+	return rows
+}
+
+// longestWait is the age of the waiter that waits longest.
+func longestWait(q locker.Queue, now time.Time) (longest time.Duration) {
+	for _, t := range q.Tickets {
+		if !t.Held {
+			longest = max(longest, age(t, now))
+		}
+	}
+	return longest
+}
+
+// An order says what is large about a queue: the largest comes first. Queues that are equal stay
+// in the order of their names, as all do with nil.
+type order func(q locker.Queue, now time.Time) time.Duration
+
+// orders are the values of --sort-by.
+var orders = map[string]order{
+	"name": nil,
+	"waiters": func(q locker.Queue, _ time.Time) time.Duration {
+		_, waiters := tally(q)
+		return time.Duration(waiters)
+	},
+	"longest": longestWait,
+	"held": func(q locker.Queue, now time.Time) time.Duration {
+		if holders, _ := tally(q); holders == 0 {
+			return 0
+		}
+		return age(q.Tickets[0], now)
+	},
+}
+
+// sortQueues sorts queues, which are in the order of their names.
+func sortQueues(by order, queues []locker.Queue, now time.Time) {
+	if by != nil {
+		slices.SortStableFunc(queues, func(a, b locker.Queue) int { return cmp.Compare(by(b, now), by(a, now)) })
+	}
+}
+
+// addSortBy adds --sort-by.
+func addSortBy(flags *pflag.FlagSet, by *order) {
+	flags.Func("sort-by", "sort by `COLUMN`: name, waiters, longest or held (default name)", func(text string) (err error) {
+		var known bool
+		if *by, known = orders[strings.ToLower(text)]; !known {
+			err = errors.New("want name, waiters, longest or held")
+		}
+		return err
+	})
 }

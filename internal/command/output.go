@@ -29,17 +29,14 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// columns is the width of a terminal; 0 if w is none, or does not say.
-func columns(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
+// sizeOf is the size of a terminal.
+func sizeOf(w io.Writer) (width, height int) {
+	if f, ok := w.(*os.File); ok {
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
+			return width, height
+		}
 	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
+	return 80, 24
 }
 
 // A style is a colour or weight of text on a terminal.

@@ -2,38 +2,30 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
 	"github.com/spf13/cobra"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/internal/command/quietterm"
+	"github.com/lockerproject/locker/internal/retry"
 )
-
-func init() { quietterm.Restore() }
 
 func newWatch(a *app) *cobra.Command {
 	interval := time.Second
-	by := 0
+	var by order
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "Watch locks live",
 		Long: `Watch the locks that somebody holds or waits for; with PREFIX, those whose names begin
-with it. On a terminal they are a table that fills the screen; elsewhere, and with
---json, there is one line for each change of a lock's holders and waiters.
-
-Keys: arrows or j and k to move, enter for all tickets of a lock, / to filter, c for
-locks that somebody waits for, s to sort by another column, b to break a lock, space to
-pause, ? for help, q to quit.
+with it. On a terminal it draws the table of locker list anew after each poll; elsewhere, and
+with --json, there is one line for each change of a lock's holders and waiters. Ctrl-C ends it.
 
 It reads all queues every --interval, and less often if that takes long: it uses the
 store at most a fifth of the time. If the store does not answer, it says so and goes on.`,
 		Example: `  locker watch
-  locker watch order: --interval 5s
+  locker watch order: --interval 5s --sort-by waiters
   locker watch --json | jq 'select(.waiters > 10)'`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,16 +42,10 @@ store at most a fifth of the time. If the store does not answer, it says so and 
 			}
 			defer c.Close()
 			w := &watcher{c: c, prefix: prefixOf(args), interval: interval}
-			first := w.read(cmd.Context())
-			if first.err != nil { // a store that was never there is an error, not an outage
-				return first.err
-			}
 			if a.json || !isTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
-				return a.watchLines(cmd.Context(), w, first)
+				return w.run(cmd.Context(), (&changes{app: a}).show)
 			}
-			m := newWatchModel(cmd.Context(), w, store, a.Out, first)
-			m.sort = by
-			return a.watchScreen(cmd.Context(), m)
+			return w.run(cmd.Context(), (&screen{app: a, store: store, prefix: w.prefix, by: by}).show)
 		},
 	}
 	addSortBy(cmd.Flags(), &by)
@@ -91,20 +77,17 @@ func (w *watcher) read(ctx context.Context) reading {
 // pause is how long to wait after a reading.
 func (w *watcher) pause(l reading) time.Duration { return max(w.interval-l.took, 4*l.took) }
 
-// watchScreen shows the table until the user quits.
-func (a *app) watchScreen(ctx context.Context, m watchModel) error {
-	options := []tea.ProgramOption{
-		tea.WithContext(ctx), tea.WithoutSignalHandler(), tea.WithAltScreen(), tea.WithOutput(a.Out),
+// run shows each reading until ctx ends.
+func (w *watcher) run(ctx context.Context, show func(reading) error) error {
+	l := w.read(ctx)
+	if l.err != nil { // a store that was never there is an error, not an outage
+		return l.err
 	}
-	if isTerminal(a.In) { // else Bubble Tea opens the terminal itself
-		options = append(options, tea.WithInput(a.In))
+	for ; ctx.Err() == nil; l = w.read(ctx) {
+		if err := show(l); err != nil {
+			return err
+		}
+		retry.Sleep(ctx, w.pause(l), nil)
 	}
-	_, err := tea.NewProgram(m, options...).Run()
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, tea.ErrInterrupted):
-		return interrupted
-	}
-	return err
+	return context.Cause(ctx)
 }

@@ -1,19 +1,13 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"reflect"
-	"syscall"
 	"time"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/internal/retry"
 )
-
-// interrupted is how a user's Ctrl-C ends a verb that reads the keyboard itself.
-var interrupted = signalError{syscall.SIGINT}
 
 // changeJSON is a change as locker watch --json prints it.
 type changeJSON struct {
@@ -21,28 +15,26 @@ type changeJSON struct {
 	queueJSON
 }
 
-// watchLines prints a line for each queue, and then for each change.
-func (a *app) watchLines(ctx context.Context, w *watcher, l reading) error {
-	var seen map[string]locker.Queue
-	for down := false; ; l = w.read(ctx) {
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case l.err != nil && !down:
-			a.say("%v", l.err)
-		case l.err == nil && down:
-			a.say("the store answers again")
-		}
-		if down = l.err != nil; !down {
-			var changes []locker.Queue
-			if changes, seen = changesOf(seen, l.queues); len(changes) > 0 {
-				if err := a.printChanges(changes, l.at); err != nil {
-					return err
-				}
-			}
-		}
-		retry.Sleep(ctx, w.pause(l), nil)
+// changes prints a line for each queue, and then for each change.
+type changes struct {
+	*app
+	seen map[string]locker.Queue
+	down bool
+}
+
+func (c *changes) show(l reading) error {
+	switch {
+	case l.err != nil && !c.down:
+		c.say("%v", l.err)
+	case l.err == nil && c.down:
+		c.say("the store answers again")
 	}
+	if c.down = l.err != nil; c.down {
+		return nil
+	}
+	changed, now := changesOf(c.seen, l.queues)
+	c.seen = now
+	return c.printChanges(changed, l.at)
 }
 
 // changesOf are the queues whose holders or waiters are others than before, and

@@ -25,6 +25,3 @@ func (t *Terminal) WaitFor(string) string { return "" }
 
 // Shown returns nothing.
 func (t *Terminal) Shown() string { return "" }
-
-// Hangup does nothing.
-func (t *Terminal) Hangup() {}
