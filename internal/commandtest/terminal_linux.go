@@ -83,6 +83,12 @@ func (t *Terminal) Attach(c *Cmd) *Cmd {
 	return c
 }
 
+// Hangup takes the terminal away, as the end of a window or of a connection does.
+func (t *Terminal) Hangup() {
+	t.slave.Close()
+	t.master.Close()
+}
+
 // Type sends keys: "\x03" is Ctrl-C, "\x1a" is Ctrl-Z.
 func (t *Terminal) Type(keys string) {
 	t.tb.Helper()

@@ -25,3 +25,6 @@ func (t *Terminal) WaitFor(string) string { return "" }
 
 // Shown returns nothing.
 func (t *Terminal) Shown() string { return "" }
+
+// Hangup does nothing.
+func (t *Terminal) Hangup() {}
