@@ -139,6 +139,26 @@ func TestRunMissedPeriod(t *testing.T) {
 	}
 }
 
+// A leader whose terminal has gone starts no other command, and ends.
+func TestElectEndsWithItsTerminal(t *testing.T) {
+	t.Parallel()
+	env, url := ownFile(t)
+	file := filepath.Join(t.TempDir(), "starts")
+	tty := commandtest.NewTerminal(t)
+	cmd := candidate(t, env, []string{"--on-failure=restart", "--on-success=restart", "--delay=1ms"},
+		shell(`echo start >> "$1"; while :; do sleep 0.02; done`, file))
+	tty.Attach(cmd).Start()
+	commandtest.Eventually(t, "the command runs", func() bool { text, _ := os.ReadFile(file); return len(text) > 0 })
+	tty.Hangup()
+	cmd.Wait()
+	if text, _ := os.ReadFile(file); string(text) != "start\n" {
+		t.Errorf("the commands that were started: %q", text)
+	}
+	if q := queue(t, client(t, url), t.Name()); len(q) > 0 {
+		t.Errorf("the queue is %+v", q)
+	}
+}
+
 // If locker alone is stopped, its guard ends the command and all that it has started before
 // the store grants the lock to anybody else, though they do not heed SIGTERM.
 func TestRunStopped(t *testing.T) {
@@ -293,5 +313,35 @@ func TestReadersMakeNothing(t *testing.T) {
 		if made, _ := os.ReadDir(dir); len(made) > 0 {
 			t.Errorf("%q has made %s", verb, made[0].Name())
 		}
+	}
+}
+
+// A leader whose command has run without the leadership, on a store that tells nobody, has not
+// done its work: it campaigns again, and does not stop.
+func TestElectLossFoundAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for name, srv := range map[string]*testbed.Server{"redis": testbed.SharedRedis(t), "mariadb": testbed.SharedMariaDB(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := "LOCKER_URL=" + srv.URL()
+			file := filepath.Join(t.TempDir(), "starts")
+			leader := candidate(t, env, []string{"--on-success=stop", "--on-failure=stop"},
+				shell(`trap '' TERM; echo $LOCKER_TOKEN >> "$1"; test $(wc -l < "$1") -gt 1 || { echo leads; read line; }`, file))
+			in, err := leader.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			leader.Start()
+			leader.WaitOut("leads")
+			if r := commandtest.Command(t, "break", "--yes", t.Name()).With(env).Run(); r.Code != 0 {
+				t.Fatal(r)
+			}
+			in.Close()
+			r := leader.Wait()
+			text, _ := os.ReadFile(file)
+			if r.Code != 0 || strings.Count(string(text), "\n") != 2 || !strings.Contains(r.ErrOut, "lost") {
+				t.Errorf("the tokens are %q, %v", text, r)
+			}
+		})
 	}
 }

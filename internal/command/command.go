@@ -109,7 +109,7 @@ URL with a password belongs in the environment or in a file.`,
 		newInspect(a), newList(a), newWatch(a), newBreak(a),
 		newPing(a), newSchema(a), newConformance(a),
 	)
-	root.AddCommand(newRun(a), newConsole(a), newVersion(a), helpExitCodes(), helpEnvironment())
+	root.AddCommand(newRun(a), newElect(a), newConsole(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	strict(root)
 	return root
 }

@@ -43,7 +43,8 @@ const exitCodes = `    0  success
   127  the command was not found
 128+n  ended by signal n: the command or, before it was started, locker
 
-locker run exits with the code of its command if it has ended by itself. locker conformance
+locker run and locker elect exit with the code of their command if it has ended by
+itself. Where locker run exits with 79, locker elect campaigns again. locker conformance
 exits with 1 if a case has failed.`
 
 // exitError gives an error its exit code and, if there is one, the next thing to

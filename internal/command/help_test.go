@@ -67,13 +67,19 @@ func TestCompletion(t *testing.T) {
 	env := "LOCKER_URL=" + testbed.Redis(t).URL()
 	holder := locked(t, env, []string{"nightly one", "nightly-two", "other", "\x1b[2J"}, shell("echo held; sleep 60")).Start()
 	holder.WaitOut("held")
-	if r := commandtest.Command(t, "__complete", "run", "night").With(env).Run(); !strings.HasPrefix(r.Out, "nightly one\nnightly-two\n:4\n") {
-		t.Error(r)
+	for _, verb := range []string{"run", "elect"} {
+		r := commandtest.Command(t, "__complete", verb, "night").With(env).Run()
+		if !strings.HasPrefix(r.Out, "nightly one\nnightly-two\n:4\n") {
+			t.Error(r)
+		}
 	}
 	if r := commandtest.Command(t, "__complete", "run", "").With(env).Run(); strings.Contains(r.Out, "\x1b") || !strings.Contains(r.Out, "other") {
 		t.Error(r)
 	}
 	if r := commandtest.Command(t, "__complete", "run", "a", "--", "pg").With(env).Run(); !strings.HasPrefix(r.Out, ":0\n") {
+		t.Error(r)
+	}
+	if r := commandtest.Command(t, "__complete", "elect", "--on-success", "").With(env).Run(); !strings.HasPrefix(r.Out, "restart\nstep-down\nstop\n") {
 		t.Error(r)
 	}
 	down := fmt.Sprintf("LOCKER_URL=redis://127.0.0.1:%d", testbed.Port(t))

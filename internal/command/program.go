@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/lockerproject/locker"
@@ -26,6 +27,23 @@ const guardVerb = "guard-of-a-command"
 type program struct {
 	args []string
 	path string
+}
+
+// splitArgs separates the names from the command after --.
+func splitArgs(cmd *cobra.Command, args []string, p *program) (names []string, err error) {
+	switch dash := cmd.ArgsLenAtDash(); {
+	case dash < 0:
+		return nil, fmt.Errorf("no command: want %s NAME -- COMMAND", cmd.CommandPath())
+	case dash == 0:
+		return nil, fmt.Errorf("no name of a lock: want %s NAME -- COMMAND", cmd.CommandPath())
+	case dash == len(args):
+		return nil, errors.New("no command after --")
+	case args[dash] == "":
+		return nil, errors.New("the command after -- is empty")
+	default:
+		p.args = args[dash:]
+		return args[:dash], nil
+	}
 }
 
 // name is what locks show of the command: not its arguments, which may be secret.
@@ -114,9 +132,9 @@ const (
 	defaultGrace = 5 * time.Second
 )
 
-func (l *leaseFlags) add(f *pflag.FlagSet) {
+func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 	l.flags = f
-	addDuration(f, &l.ttl, "ttl", "", "`DURATION` after which the lock of a locker that was killed ends (default: the URL's ttl, or 30s)")
+	addDuration(f, &l.ttl, "ttl", "", ttl)
 	addDuration(f, &l.grace, "grace", "", "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of the lease if that is less)")
 }
 
@@ -126,9 +144,10 @@ func reserve(ttl time.Duration) time.Duration { return ttl/20 + 100*time.Millise
 
 // margin sets the length of the lease and the grace, and returns the safety margin:
 // for the command, the lock ends that long before its lease.
-func (l *leaseFlags) margin(a *app) (time.Duration, error) {
+func (l *leaseFlags) margin(a *app, otherwise time.Duration) (time.Duration, error) {
 	if !l.flags.Changed("ttl") {
-		if err := l.ofURL(a); err != nil {
+		l.ttl = otherwise
+		if err := l.ofURL(a, otherwise); err != nil {
 			return 0, err
 		}
 	}
@@ -157,8 +176,8 @@ func (l *leaseFlags) fit(lease time.Duration, more string) (time.Duration, error
 
 // openLeased opens the store for a command that runs under a lease, which a store may give no
 // longer than its session. The caller closes the Client.
-func (a *app) openLeased(ctx context.Context, l *leaseFlags, opts ...locker.ClientOption) (*locker.Client, error) {
-	margin, err := l.margin(a)
+func (a *app) openLeased(ctx context.Context, l *leaseFlags, otherwise time.Duration, opts ...locker.ClientOption) (*locker.Client, error) {
+	margin, err := l.margin(a, otherwise)
 	if err != nil {
 		return nil, err
 	}
@@ -176,14 +195,15 @@ func (a *app) openLeased(ctx context.Context, l *leaseFlags, opts ...locker.Clie
 
 // ofURL takes the ttl of the store's URL, if it has one. An invalid URL is reported
 // when it is opened.
-func (l *leaseFlags) ofURL(a *app) error {
-	l.ttl = locker.DefaultTTL
+func (l *leaseFlags) ofURL(a *app, otherwise time.Duration) error {
 	raw, err := a.storeURL()
 	if err != nil {
 		return err
 	}
 	if u, err := driver.ParseURL(raw); err == nil {
-		l.ttl = u.Duration("ttl", l.ttl)
+		l.ttl = u.Duration("ttl", otherwise)
 	}
 	return nil
 }
+
+func (l *leaseFlags) option() locker.Option { return locker.WithTTL(l.ttl) }

@@ -93,7 +93,7 @@ What the command has put into a group of its own, as timeout and setsid do, is l
 	f.IntVarP(&r.onBusy, "on-busy", "E", ExitBusy, "exit with `CODE`, and no error, if somebody else has the lock")
 	f.StringVar(&r.note, "note", "", "`TEXT` that locker inspect shows (default: the name of the command)")
 	f.StringVar(&r.owner, "owner", "", "`ID` that locker inspect shows (default: one that names this process)")
-	r.lease.add(f)
+	r.lease.add(f, "`DURATION` after which the lock of a locker that was killed ends (default: the URL's ttl, or 30s)")
 	a.addVoice(f)
 	f.SetInterspersed(true)
 	cmd.SetFlagErrorFunc(flagOfFlock)
@@ -103,19 +103,9 @@ What the command has put into a group of its own, as timeout and setsid do, is l
 // split separates the names from the command. Errors in them are reported before
 // the store is opened.
 func (r *run) split(cmd *cobra.Command, args []string) error {
-	switch dash := cmd.ArgsLenAtDash(); {
-	case dash < 0:
-		return fmt.Errorf("no command: want %s NAME -- COMMAND", cmd.CommandPath())
-	case dash == 0:
-		return fmt.Errorf("no name of a lock: want %s NAME -- COMMAND", cmd.CommandPath())
-	case dash == len(args):
-		return errors.New("no command after --")
-	case args[dash] == "":
-		return errors.New("the command after -- is empty")
-	default:
-		r.names, r.program.args = args[:dash], args[dash:]
-		return nil
-	}
+	names, err := splitArgs(cmd, args, r.program)
+	r.names = names
+	return err
 }
 
 func (r *run) do(ctx context.Context) error {
@@ -126,7 +116,7 @@ func (r *run) do(ctx context.Context) error {
 		return err
 	}
 	n := &narrator{app: r.app, minHold: r.holdAtLeast}
-	client, err := r.openLeased(ctx, &r.lease, locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(n.observe))
+	client, err := r.openLeased(ctx, &r.lease, locker.DefaultTTL, locker.WithReleaseTimeout(releaseTimeout), locker.WithObserver(n.observe))
 	if err != nil {
 		return err
 	}
@@ -155,7 +145,7 @@ func (r *run) check() error {
 }
 
 func (r *run) options() []locker.Option {
-	opts := []locker.Option{locker.WithTTL(r.lease.ttl), locker.WithNote(r.note)}
+	opts := []locker.Option{r.lease.option(), locker.WithNote(r.note)}
 	if !r.set("note") {
 		opts = append(opts, locker.WithNote(r.program.name()))
 	}

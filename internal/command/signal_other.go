@@ -8,4 +8,6 @@ import "os"
 // console sends Ctrl-C to all its processes.
 var forwardable []os.Signal
 
+func hasTerminal() bool { return false }
+
 var droppable []os.Signal

@@ -28,3 +28,18 @@ func TestSignalAtTheHandOver(t *testing.T) {
 		}
 	}
 }
+
+// A signal that came too late for one run of the command does not reach the next run,
+// which it would end.
+func TestElectDropsLateSignals(t *testing.T) {
+	e := &elect{app: &app{}, signals: &forwarded{ch: make(chan os.Signal, 16)}}
+	e.begin()
+	e.signalled(syscall.SIGHUP, e.signals.ch)
+	if len(e.signals.ch) != 1 {
+		t.Fatal("the command that runs does not get the signal")
+	}
+	e.end()
+	if !e.begin() || len(e.signals.ch) != 0 {
+		t.Error("the next command gets the signal")
+	}
+}

@@ -13,6 +13,15 @@ var forwardable = []os.Signal{
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
 }
 
+// hasTerminal reports whether this process has a controlling terminal.
+func hasTerminal() bool {
+	f, err := os.OpenFile("/dev/tty", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err == nil {
+		f.Close()
+	}
+	return err == nil
+}
+
 // droppable are the signals that do not end locker while a command runs: the
 // reader of our messages may go.
 var droppable = []os.Signal{syscall.SIGPIPE}

@@ -20,7 +20,7 @@ func helpEnvironment() *cobra.Command {
   NO_COLOR         if it is set to anything, output has no colours
   TERM             if it is "dumb", there are no colours, and locker watch prints lines
 
-Set by locker run for its command: locker help run.
+Set by locker run and locker elect for their command: locker help run.
 
 URLs:
 

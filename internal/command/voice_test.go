@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -14,16 +15,19 @@ import (
 func TestFailedRenewalsAreSaidOnce(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{Streams: Streams{Err: &out}, verbose: true}
-	n := &narrator{app: a}
-	for _, kind := range []locker.EventKind{
-		locker.EventRenewed, locker.EventRenewFailed, locker.EventRenewFailed, locker.EventRenewFailed,
-		locker.EventRenewed, locker.EventRenewed, locker.EventRenewFailed,
-	} {
-		n.observe(t.Context(), locker.Event{Kind: kind, Name: "a", Err: errors.New("no answer")})
-	}
-	if text := out.String(); strings.Count(text, "not renewed, will try again: no answer\n") != 2 || strings.Count(text, "renewed again\n") != 1 ||
-		strings.Count(text, "\n") != 3 {
-		t.Errorf("it says\n%s", text)
+	n, e := &narrator{app: a}, &elect{app: a, name: "a"}
+	for who, observe := range map[string]func(context.Context, locker.Event){"run": n.observe, "elect": e.observe} {
+		out.Reset()
+		for _, kind := range []locker.EventKind{
+			locker.EventRenewed, locker.EventRenewFailed, locker.EventRenewFailed, locker.EventRenewFailed,
+			locker.EventRenewed, locker.EventRenewed, locker.EventRenewFailed,
+		} {
+			observe(t.Context(), locker.Event{Kind: kind, Name: "a", Err: errors.New("no answer")})
+		}
+		if text := out.String(); strings.Count(text, "not renewed, will try again: no answer\n") != 2 || strings.Count(text, "renewed again\n") != 1 ||
+			strings.Count(text, "\n") != 3 {
+			t.Errorf("%s says\n%s", who, text)
+		}
 	}
 }
 
@@ -31,11 +35,14 @@ func TestFailedRenewalsAreSaidOnce(t *testing.T) {
 func TestDegradedGrantsAreSaid(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{Streams: Streams{Err: &out}}
-	n := &narrator{app: a}
-	n.observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a"})
-	n.observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a", Degraded: errors.New("no answer")})
-	if text := out.String(); text != "locker: a: acquired on a substitute for the store: no answer\n" {
-		t.Errorf("it says\n%s", text)
+	n, e := &narrator{app: a}, &elect{app: a, name: "a"}
+	for who, observe := range map[string]func(context.Context, locker.Event){"run": n.observe, "elect": e.observe} {
+		out.Reset()
+		observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a"})
+		observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a", Degraded: errors.New("no answer")})
+		if text := out.String(); text != "locker: a: acquired on a substitute for the store: no answer\n" {
+			t.Errorf("%s says\n%s", who, text)
+		}
 	}
 }
 

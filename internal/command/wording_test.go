@@ -93,4 +93,7 @@ func TestRunOnShortLeases(t *testing.T) {
 	if r := locked(t, env, []string{"--grace=5s", t.Name()}, shell("echo never")).Run(); r.Code != command.ExitUsage || r.Out != "" {
 		t.Error(r)
 	}
+	if r := candidate(t, env, []string{"--on-success=stop"}, shell("echo led")).Run(); r.Code != 0 || r.Out != "led\n" {
+		t.Error(r)
+	}
 }
