@@ -35,11 +35,3 @@ func (a *app) completeNames(cmd *cobra.Command, _ []string, begun string) ([]str
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
-
-// completeFirst offers names for the first argument.
-func (a *app) completeFirst(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeNames(cmd, args, begun)
-}
