@@ -236,7 +236,10 @@ func (o *oracle) endsAt(c *call, since time.Time) time.Time {
 	for _, other := range o.calls { // a re-entry may have lengthened it
 		for name, p := range c.parts {
 			if q := other.parts[name]; other == c || p.hold != nil && q != nil && q.hold == p.hold {
-				longest = max(longest, other.s.ttl, other.s.minHold, other.s.extend, other.s.extendToo)
+				longest = max(longest, other.s.ttl, other.s.minHold)
+				if o.w.sessions == 0 || len(o.w.servers) > 1 { // else it ends with its session
+					longest = max(longest, other.s.extend, other.s.extendToo)
+				}
 			}
 		}
 	}
@@ -262,8 +265,17 @@ func (o *oracle) comeBack() {
 	}
 }
 
-// extended checks the answer to Extend.
-func (o *oracle) extended(c *call, begun time.Time, err error) {
+// extended checks the answer to Extend, and notes until when the lock is renewed at least.
+func (o *oracle) extended(c *call, begun time.Time, d time.Duration, err error) {
+	if err == nil && !c.p.isDead() {
+		o.mu.Lock()
+		for _, one := range c.lock.Locks() {
+			h := c.parts[one.Name()].hold
+			h.extended = latest(h.extended, begun.Add(d*95/100))
+			o.believes(h, one)
+		}
+		o.mu.Unlock()
+	}
 	if errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrReleased) && c.p.isClosing() {
 		return
 	}
