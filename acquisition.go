@@ -198,7 +198,7 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		c.answered()
 	}
-	if a.most > 0 && a.most < req.TTL && (g.TTL == 0 || g.TTL > a.most) {
+	if a.most > 0 && (g.TTL == 0 || g.TTL > a.most) {
 		g.TTL = a.most // the driver need not say what its bounds say (D10)
 	}
 	switch {

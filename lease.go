@@ -39,7 +39,7 @@ type lease struct {
 	handles     []*Lock
 	renewers    int           // handles that want renewal
 	ttl         time.Duration // what a renewal asks for
-	fixedEnd    time.Time     // until the last renewal of a fixed lease that is longer than maxLease: its end
+	fixedEnd    time.Time     // the end of a lease that is longer than maxLease, if nobody wants renewal; zero when it needs no more
 	validUntil  time.Time     // the end of the validity
 	storeUntil  time.Time     // by then the store's lease is over, unless it is renewed
 	renewAt     time.Time     // the next renewal
@@ -104,8 +104,7 @@ func (l *lease) isBrief(now time.Time) bool {
 
 // wantsRenewal reports whether the next renewal may be sent. With leases.mu held.
 func (l *lease) wantsRenewal() bool {
-	longer := l.fixedEnd.After(l.validUntil)
-	return (l.renewers > 0 || l.provisional || longer) && !l.renewing && l.renewAt.Before(l.validUntil)
+	return (l.renewers > 0 || l.provisional || l.isLong()) && !l.renewing && l.renewAt.Before(l.validUntil)
 }
 
 // length is the length that a renewal at now asks for. A provisional lease is
@@ -122,7 +121,7 @@ func (l *lease) length(now time.Time) time.Duration {
 }
 
 // isLong reports whether the lease is a fixed one that lasts longer than the store's.
-func (l *lease) isLong() bool { return l.renewers == 0 && !l.fixedEnd.IsZero() }
+func (l *lease) isLong() bool { return l.renewers == 0 && l.fixedEnd.After(l.validUntil) }
 
 // addHandle makes k a handle. With leases.mu held, or before l is shared.
 func (l *lease) addHandle(k *Lock, r *request) {
@@ -141,7 +140,7 @@ func (l *lease) extendValidity(asked time.Time, length time.Duration, now time.T
 	if most := l.maxLease; most > 0 && length > most {
 		// A longer fixed lease is renewed until its end, so that a process that was
 		// paused for longer than the store's lease learns of its loss by the clock.
-		if end := asked.Add(length); l.renewers == 0 && end.After(l.fixedEnd) {
+		if end := asked.Add(length); end.After(l.fixedEnd) {
 			l.fixedEnd = end
 		}
 		length = most

@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -337,6 +338,81 @@ func TestBoundsShortenALease(t *testing.T) {
 		<-k.Done()
 		if d := time.Since(begun); d > time.Minute {
 			t.Errorf("valid for %v without a renewal, the store's lease is 1m", d)
+		}
+	})
+}
+
+// A lease that is extended beyond the longest that its ticket can have is renewed until its end, however short
+// its TTL is, and whatever other tickets can have. It is valid no longer than its ticket's after each renewal.
+func TestExtendedBeyondTheTickets(t *testing.T) {
+	for _, ttl := range []time.Duration{2 * time.Second, 10 * time.Second} {
+		for _, extended := range []time.Duration{50 * time.Second, 5 * time.Minute} {
+			for _, fixed := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%v, extended to %v, fixed %v", ttl, extended, fixed), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { extendedBeyondTheTickets(t, ttl, extended, fixed) })
+				})
+			}
+		}
+	}
+}
+
+func extendedBeyondTheTickets(t *testing.T, ttl, extended time.Duration, fixed bool) {
+	const longest = 10 * time.Second
+	s := &limited{newStub()} // to a minute
+	s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+		g, err := next(ctx, r)
+		g.TTL = longest
+		return g, err
+	}
+	opts := []locker.Option{locker.WithTTL(ttl)}
+	if fixed {
+		opts = append(opts, locker.WithoutRenewal())
+	}
+	l := locker.New(s, locker.WithSafetyMargin(0))
+	defer l.Close()
+	begun := time.Now()
+	k := acquire(t, l, "a", opts...)
+	want(t, k.Extend(t.Context(), extended), nil)
+	if fixed {
+		<-k.Done()
+		if d := time.Since(begun); d != extended {
+			t.Errorf("ended after %v, extended to %v", d, extended)
+		}
+	} else {
+		time.Sleep(extended)
+		release(t, k)
+	}
+	k = acquire(t, l, "b", opts...)
+	want(t, k.Extend(t.Context(), extended), nil)
+	begun = time.Now()
+	if d := k.Deadline().Sub(begun); d > longest {
+		t.Errorf("trusted for %v", d)
+	}
+	s.set(func(s *stub) {
+		s.renew = func(context.Context, driver.Renewal, renewFunc) error { return errDown }
+	})
+	<-k.Done()
+	if d := time.Since(begun); d != longest {
+		t.Errorf("valid for %v without a renewal, the ticket's lease is %v", d, longest)
+	}
+}
+
+// A fixed lease that is longer than the store's, and re-enters a renewed one, is renewed until its
+// end when the renewed handle is released.
+func TestLongFixedReentryOfARenewedLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &limited{newStub()} // to a minute
+		l := locker.New(s, locker.WithSafetyMargin(0))
+		defer l.Close()
+		begun := time.Now()
+		outer := acquire(t, l, "a", locker.WithTTL(30*time.Second))
+		inner, err := l.Acquire(outer.Context(t.Context()), "a", locker.WithTTL(5*time.Minute), locker.WithoutRenewal())
+		want(t, err, nil)
+		time.Sleep(5 * time.Second)
+		release(t, outer)
+		<-inner.Done()
+		if d := time.Since(begun); d < 5*time.Minute {
+			t.Errorf("a fixed lease of 5m ended after %v", d)
 		}
 	})
 }

@@ -181,9 +181,11 @@ func (k *Lock) Context(parent context.Context) context.Context {
 }
 
 // Extend lengthens the lease to at least ttl from now; it never shortens it. It is
-// for fixed leases, and for work that has to outlast an outage of the store. A store
-// whose longest lease is shorter (ZooKeeper's is that of its session) is asked to renew
-// it until then, so the lock does not outlast an outage that is longer: see Deadline.
+// for fixed leases, and for work that has to outlast an outage of the store. But a store
+// with sessions gives no lease that is longer than the session: on etcd and Consul that is as
+// long as the TTL of the acquisition, on ZooKeeper as the session of the connection. There the
+// Client renews the lease until the end of the extension. The lock is lost earlier in an outage
+// that outlasts the session: see Deadline.
 // ErrInvalidOption means that ttl is invalid; ErrLost and ErrReleased, that the lock
 // is not held any more. After any other error, such as ErrUnavailable, the lease is
 // as it was or, if only the answer was lost, longer.

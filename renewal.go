@@ -180,7 +180,7 @@ func (ls *leases) settle(l *lease, asked, now time.Time, length time.Duration, e
 	if err == nil {
 		ls.answered()
 		length = min(length, l.length(asked)) // the store's may be longer, by its minimum
-		if l.isLong() && length <= l.maxLease {
+		if l.isLong() && length <= l.maxLease && !l.fixedEnd.After(asked.Add(length)) {
 			l.fixedEnd = time.Time{} // the store's lease lasts until then
 		}
 		l.provisional = false
@@ -240,9 +240,6 @@ func (ls *leases) extended(l *lease, asked time.Time, ttl time.Duration) {
 	defer ls.mu.Unlock()
 	if l.state == held {
 		l.provisional = l.provisional && ttl < l.ttl
-		if most := driver.BoundsOf(ls.d, ttl).MaxTTL; most > 0 && ttl > most {
-			l.maxLease = most
-		}
 		l.extendValidity(asked, ttl, now)
 		ls.plan(l)
 	}

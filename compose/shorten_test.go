@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/compose"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
@@ -85,6 +86,41 @@ func TestShorten(t *testing.T) {
 		}
 		if err := errors.Join(fallback.Close(), a.Close(), b.Close()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// sessions is a store on which a lease lasts no longer than a session of ten seconds.
+type sessions struct{ *memory.Driver }
+
+func (s sessions) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, err := s.Driver.Acquire(ctx, r)
+	g.TTL = 10 * time.Second
+	return g, err
+}
+
+// A lock that is extended is trusted for no longer than the leases of the stores that have it.
+func TestExtendOnASession(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for name, d := range map[string]driver.Driver{
+			"All":       compose.All(memory.New(), sessions{memory.New()}),
+			"Fallback":  compose.Fallback(sessions{memory.New()}, memory.New()),
+			"TokenBase": compose.TokenBase(sessions{memory.New()}, 1<<50),
+		} {
+			l := locker.New(d)
+			k, err := l.Acquire(t.Context(), "x", locker.WithTTL(5*time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := k.Extend(t.Context(), time.Minute); err != nil {
+				t.Error(err)
+			}
+			if left := time.Until(k.Deadline()); left > 10*time.Second || left < 9*time.Second {
+				t.Errorf("%s: trusted for %v", name, left)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -26,6 +26,18 @@ var expiry = topic("expiry",
 		"the lock of a process that died is granted to the next within Bounds.Crash", func(e *env) { crashedHolder(e, e.ttl(), 0) }),
 	newCase("crashed-after-renewals", "D10 D12 C3",
 		"Bounds.Crash counts from the last renewal, and earlier renewals do not add up", func(e *env) { crashedHolder(e, e.lasting(), e.lasting()*3/2) }),
+	newCase("crashed-extended", "D10 D12 C3",
+		"a process that dies, or is cut off, loses a lock that it has extended before the next is granted, within Bounds.Crash of the extension", func(e *env) {
+			name, ttl := e.name("crash"), e.ttl()
+			c, link := e.linked()
+			k := e.take(c, name, locker.WithTTL(ttl), locker.WithoutRenewal())
+			e.ok(k.Extend(e.within(patience), 3*ttl), "extend")
+			p := e.queue(e.client(), name, 2)
+			link.Cut()
+			next := p.granted(e.crash(3*ttl), "the holder was cut off for good")
+			e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when the next was granted")
+			e.release(next)
+		}),
 	newCase("crashed-reader", "D10 D4 C3",
 		"a reader that died blocks a writer for no longer than Bounds.Crash; live readers keep the lock", func(e *env) {
 			name, ttl := e.name("reader"), e.lasting()
@@ -158,7 +170,7 @@ var expiry = topic("expiry",
 			crash := e.crash(ttl)
 			next := p.granted(crash.from(granted), "a lease was granted that nobody renews")
 			if g.TTL > 0 {
-				ttl = g.TTL // the store gave less than was asked, and reported it
+				ttl = min(ttl, g.TTL) // the store may have given less than was asked, and reported it
 			}
 			p.notBefore(asked.Add(ttl), "a lease of %v (D10)", ttl)
 			e.drop(other, next)

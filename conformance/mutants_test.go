@@ -60,7 +60,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.BatchReversed:     `expiry/renewed-together`,
 	mutant.LongOverflows:     `options/lease-lengths`,
 	mutant.LongShortened:     `options/lease-lengths`,
-	mutant.RenewNothing:      `expiry/renewed-lease expiry/extended-lease reentry/lengthens cancellation/acquisition-only loss/short-cut`,
+	mutant.RenewNothing:      `expiry/renewed-lease expiry/extended-lease expiry/crashed-extended reentry/lengthens cancellation/acquisition-only loss/short-cut`,
 	mutant.RenewShortens:     `ownership/renew-never-shortens expiry/extended-lease`,
 	mutant.RenewAddsUp:       `expiry/crashed-after-renewals`,
 	mutant.RenewRevives:      `ownership/renew-does-not-revive ownership/stale-handle ownership/stranger-cannot-renew`,

@@ -96,7 +96,7 @@
 // core renews in time.
 //
 // D12. Renew makes the lease end no earlier than ttl after the store executes
-// the request. It never shortens a lease: a renewal that arrives late, after one
+// the request or, if Grant.TTL or Bounds.MaxTTL is less, that long after it. It never shortens a lease: a renewal that arrives late, after one
 // for longer, changes nothing. If the ticket is not there, is not held, or its
 // lease is over, Renew returns ErrLost and changes nothing. A lease that has
 // ended is never revived, whether or not another ticket was granted since.

@@ -67,9 +67,14 @@ func (r Request) Ticket(token uint64) Ticket {
 
 // A Grant is the answer to a request that was granted.
 type Grant struct {
-	Token uint64        // the ticket's number, the fencing token (D3)
-	Asked time.Time     // from when the lease counts, by the monotonic clock (D11)
-	TTL   time.Duration // length of the lease if it is less than requested; else 0
+	Token uint64    // the ticket's number, the fencing token (D3)
+	Asked time.Time // from when the lease counts, by the monotonic clock (D11)
+
+	// TTL is the longest lease that this ticket can have; 0: any. A session gives all its tickets
+	// such a limit: its own length. If TTL is less than requested, the lease has that length. A
+	// longer lease, also one that is extended later, is renewed by the core until its end, and ends
+	// earlier if the holder dies or is cut off.
+	TTL time.Duration
 
 	// Claim is the length of a provisional lease: a shorter lease that a store
 	// gives to a waiter that has not yet acknowledged its grant, so that a dead

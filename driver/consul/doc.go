@@ -72,8 +72,9 @@
 // + 1 s after the last renewal at the latest; time without a leader comes on top,
 // since a new leader begins every TTL anew. The core ends shorter and fixed leases in
 // time while the process lives. Different TTLs mean different sessions: a program
-// uses a few. An extension beyond the session's TTL moves the ticket, with its
-// number, to a longer session.
+// uses a few. An extension (Lock.Extend) beyond the session's TTL is kept by renewals: it
+// ends with the session if the process dies or is cut off. A lock that has to outlast an
+// outage is acquired with a TTL that is as long.
 //
 // Sessions have no health checks: only the TTL ends them, not the failure of the
 // agent. They have no lock-delay either, which protects a key from its next holder:

@@ -29,6 +29,9 @@ func TestContextEnds(t *testing.T) {
 			d := driverOver(t, p.Addr(), newTransport(t))
 			other := first(counted(t, srv.Addr()))
 			h, foreign := get(t, d, request(t.Name()+"/held")), get(t, other, request(t.Name()+"/foreign"))
+			r := request(t.Name() + "/long")
+			r.TTL = time.Hour
+			long := get(t, d, r)
 			joined := make(chan struct{}, 1)
 			w := request(t.Name() + "/foreign")
 			w.Wait, w.Joined = true, func() { joined <- struct{}{} }
@@ -39,7 +42,7 @@ func TestContextEnds(t *testing.T) {
 				"Acquire":  func(ctx context.Context) error { _, err := d.Acquire(ctx, fixed); return err },
 				"try":      func(ctx context.Context) error { _, err := d.Acquire(ctx, try); return err },
 				"Renew":    func(ctx context.Context) error { return d.Renew(ctx, h, 15*time.Second) },
-				"move":     func(ctx context.Context) error { return d.Renew(ctx, h, time.Minute) },
+				"Shorten":  func(ctx context.Context) error { return d.Shorten(ctx, long, 15*time.Second) },
 				"Inspect":  func(ctx context.Context) error { _, err := d.Inspect(ctx, h.Name); return err },
 				"List":     func(ctx context.Context) error { _, err := d.List(ctx); return err },
 				"Break":    func(ctx context.Context) error { return d.Break(ctx, h.Name, h.Token) },

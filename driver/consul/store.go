@@ -245,13 +245,13 @@ func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
 		switch {
 		case err != nil:
 			return err // an earlier request may have moved it
-		case p == nil || p.CreateIndex != t.Number || p.Session != t.Session && p.Session != to:
+		case p == nil || p.CreateIndex != t.Number || p.Session == "":
 			return driver.ErrLost
 		case p.Session == to:
 			return nil
 		}
 		unlock := keyOp(api.KVUnlock, t.Key)
-		unlock.KV.Session = t.Session
+		unlock.KV.Session = p.Session
 		_, err = s.commit(ctx, indexOp(t.Key, p.ModifyIndex), unlock, lockOp(t.Key, to, p.Value))
 		var refused *rollback
 		if !errors.As(err, &refused) {

@@ -71,7 +71,10 @@
 //
 // # What loses a lock
 //
-//   - Its lease ends: nobody has renewed it for the TTL.
+//   - Its lease ends: nobody has renewed it for the TTL of its acquisition, whole seconds. An
+//     extension (Lock.Extend) does not change that: a lock that has to outlast an outage is
+//     acquired with a TTL that is as long. While its process lives, and reaches the store, an
+//     extended lock lasts until the end of the extension.
 //   - Break deletes its key. The driver watches a key of each lease that is in use for longer
 //     than 200 ms, which Break deletes too, so the holder is notified at once.
 //   - Its key is deleted by hand: the holder learns of it at the next renewal, a third of

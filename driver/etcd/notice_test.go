@@ -103,7 +103,9 @@ func TestBreakOfMovedTicket(t *testing.T) {
 	lost := make(chan driver.Hold, 3)
 	d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
 	h := acquire(t, d, request("moved", "id-1", time.Minute))
-	acquire(t, d, request("other", "id-2", 2*time.Minute)) // on the second lease
+	other := request("other", "id-2", 30*time.Second) // on the second lease
+	other.MinHold = 30 * time.Second
+	acquire(t, d, other)
 	admin := newClient(t, srv.Addr())
 	awaitNotices(t, admin, prefix, 2)
 	var once sync.Once
@@ -111,8 +113,8 @@ func TestBreakOfMovedTicket(t *testing.T) {
 		err := next()
 		if r, ok := req.(*etcdserverpb.RangeRequest); ok && r.MinCreateRevision > 0 {
 			once.Do(func() {
-				if err := d.Renew(t.Context(), h, 2*time.Minute); err != nil {
-					t.Errorf("renewal: %v", err)
+				if err := d.Shorten(t.Context(), h, 30*time.Second); err != nil {
+					t.Errorf("shorten: %v", err)
 				}
 			})
 		}

@@ -249,20 +249,17 @@ func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
 	return nil
 }
 
-// Move implements kvqueue.Store. A request that arrives late must not undo a later
-// move.
+// Move implements kvqueue.Store.
 func (s *store) Move(ctx context.Context, t *kvqueue.Ticket, to string) error {
 	put := clientv3.OpPut(t.Key, "", clientv3.WithIgnoreValue(), clientv3.WithLease(leaseOf(to)))
-	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(createdAt(t.Key, t.Number), onLease(t.Key, leaseOf(t.Session))).
-		Then(put).Else(clientv3.OpGet(t.Key, clientv3.WithKeysOnly())).Commit()
-	if err != nil || resp.Succeeded {
+	resp, err := s.client.Txn(clientv3.WithRequireLeader(ctx)).If(createdAt(t.Key, t.Number)).Then(put).Commit()
+	switch {
+	case err != nil:
 		return outcome(err)
+	case !resp.Succeeded:
+		return driver.ErrLost
 	}
-	kvs := resp.Responses[0].GetResponseRange().Kvs
-	if len(kvs) == 1 && uint64(kvs[0].CreateRevision) == t.Number && clientv3.LeaseID(kvs[0].Lease) == leaseOf(to) {
-		return nil // by an earlier request
-	}
-	return driver.ErrLost
+	return nil
 }
 
 // Read implements kvqueue.Store.

@@ -286,8 +286,7 @@ func (e *enqueueing) check(ctx context.Context) error {
 // grant makes t held and returns its grant. If t was lost meanwhile it returns an error,
 // since no notification of that loss would follow.
 func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Grant, error) {
-	lease := t.sess.Lease()
-	g := driver.Grant{Token: t.hold.Token, Asked: asked}
+	g := driver.Grant{Token: t.hold.Token, Asked: asked, TTL: t.sess.Lease()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -297,9 +296,6 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 		return driver.Grant{}, errRemoved
 	}
 	t.held = true
-	if r.TTL >= lease {
-		g.TTL = lease
-	}
 	if !r.Renewed {
 		t.until = asked.Add(r.TTL)
 	}

@@ -145,7 +145,7 @@ func (c *contract) lasts(r driver.Request, g driver.Grant) {
 	}
 	ttl := r.TTL
 	if g.TTL > 0 {
-		ttl = g.TTL
+		ttl = min(ttl, g.TTL)
 	}
 	if g.Claim > 0 {
 		ttl = g.Claim

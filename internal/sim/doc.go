@@ -63,7 +63,8 @@
 //     break as the reason. A fault is no reason for a loss before the lease is over that
 //     was granted or renewed last, nor if the store was reachable for a third of the TTL
 //     (5 s at least) in the time in which the lease had to be renewed.
-//   - Nobody believes in a lease for longer than the store's lasts; and what processes on Memcached and DynamoDB
+//   - Nobody believes in a lease for longer than the store's lasts, also when it was extended; a fixed lease that was
+//     extended lasts until then, for its process renews it where the store's is shorter; and what processes on Memcached and DynamoDB
 //     write down of each other's silence is true.
 //   - Calls come back within 100 ms of their limits, Close in time; and their answers are
 //     true: ErrNotAcquired only if somebody was in the way, and not alone if the store was

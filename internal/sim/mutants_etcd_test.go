@@ -69,8 +69,8 @@ func init() {
 			unseen: "its put has to be late, its withdrawal be lost, and its session be kept by other tickets: all other cases are mended when the release is repeated",
 		},
 		mutant{
-			name: "kvqueue: an extension does not move the ticket", file: queue + "lease.go",
-			old: "if !short {\n", new: "if short || !short {\n",
+			name: "kvqueue: a grant does not say how long its session is", file: queue + "acquire.go",
+			old: "Asked: t.session.sent, TTL: t.session.ttl}", new: "Asked: t.session.sent}",
 		},
 		mutant{
 			name: "kvqueue: a late grant asks the store for a caller that has gone", file: queue + "session.go",

@@ -4,11 +4,6 @@ package sim
 func init() {
 	mutants = append(mutants,
 		mutant{
-			name: "kvqueue: the end of the old session loses a ticket that was moved", file: "driver/internal/kvqueue/session.go",
-			old: "case t.session == s && t.moving != nil:", new: "case false:",
-			unseen: "the core trusts a lease no longer than its old session until the move is answered",
-		},
-		mutant{
 			name: "kvqueue: a watch without news is not made anew", file: "driver/internal/kvqueue/watcher.go",
 			old: "quiet := time.AfterFunc(recheck, func() { cancel(errNoNews) })", new: "quiet := time.AfterFunc(100*time.Hour, func() { cancel(errNoNews) })",
 		},

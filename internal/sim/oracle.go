@@ -78,7 +78,8 @@ type hold struct {
 	fixed   bool
 	minHold time.Duration
 
-	released bool // and the store has confirmed it
+	extended time.Time // until then, nearly, by Extend
+	released bool      // and the store has confirmed it
 	handles  []<-chan struct{}
 }
 
@@ -216,7 +217,7 @@ func (o *oracle) lost(p *process, e locker.Event) {
 			o.w.fail("the store is said to have lost it, and has it: %v: %v", h, e.Err)
 		}
 		switch {
-		case p.isDead() || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.leased()) >= h.ttl*97/100 || o.w.lostSince(h.begun), o.w.forgotten(h.name, h.token, h.begun):
+		case p.isDead() || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.leased()) >= h.ttl*97/100 && !then.Before(h.extended) || o.w.lostSince(h.begun), o.w.forgotten(h.name, h.token, h.begun):
 			return
 		case o.tooEarly(h, e, then), o.couldRenew(h, then):
 		case o.mayLose(p, h.begun, then, h.ttl):

@@ -237,7 +237,10 @@ func (o *oracle) endsAt(c *call, since time.Time) time.Time {
 		for name, p := range c.parts {
 			q := other.parts[name]
 			if other == c || q != nil && (p.hold != nil && q.hold == p.hold || q.hold == nil && other.p == c.p) {
-				longest = max(longest, other.s.ttl, other.s.minHold, other.s.extend, other.s.extendToo)
+				longest = max(longest, other.s.ttl, other.s.minHold)
+				if o.w.sessions == 0 || len(o.w.servers) > 1 { // else it ends with its session
+					longest = max(longest, other.s.extend, other.s.extendToo)
+				}
 			}
 		}
 	}
@@ -263,8 +266,17 @@ func (o *oracle) comeBack() {
 	}
 }
 
-// extended checks the answer to Extend.
-func (o *oracle) extended(c *call, begun time.Time, err error) {
+// extended checks the answer to Extend, and notes until when the lock is renewed at least.
+func (o *oracle) extended(c *call, begun time.Time, d time.Duration, err error) {
+	if err == nil && !c.p.isDead() {
+		o.mu.Lock()
+		for _, one := range c.lock.Locks() {
+			h := c.parts[one.Name()].hold
+			h.extended = latest(h.extended, begun.Add(d*95/100))
+			o.believes(h, one)
+		}
+		o.mu.Unlock()
+	}
 	if errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrReleased) && c.p.isClosing() {
 		return
 	}

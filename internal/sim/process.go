@@ -437,7 +437,7 @@ func (t *thread) extend(c *call, k *locker.Lock) {
 			begun := time.Now()
 			err := k.Extend(t.p.ctx, d)
 			t.p.w.step("%s extend %v: %v", t.name, d, err)
-			t.p.o.extended(c, begun, err)
+			t.p.o.extended(c, begun, d, err)
 		})
 		t.p.w.sleep(time.Microsecond)
 	}

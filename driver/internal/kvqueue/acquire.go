@@ -262,11 +262,11 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	if t.state != held {
 		return driver.Grant{}, errDeleted
 	}
-	g := driver.Grant{Token: t.Number, Asked: t.session.sent}
-	if spare := t.session.ttl - r.TTL; spare < 0 {
-		g.TTL = t.session.ttl
-	} else if g.Asked = g.Asked.Add(spare / 2); g.Asked.After(now) { // the other half is for a late release
-		g.Asked = now
+	g := driver.Grant{Token: t.Number, Asked: t.session.sent, TTL: t.session.ttl}
+	if spare := t.session.ttl - r.TTL; spare > 0 { // the other half is for a late release
+		if g.Asked = g.Asked.Add(spare / 2); g.Asked.After(now) {
+			g.Asked = now
+		}
 	}
 	if !r.Renewed {
 		t.until = g.Asked.Add(r.TTL)

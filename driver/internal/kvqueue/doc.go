@@ -62,9 +62,9 @@
 // # Sessions
 //
 // Tickets whose leases have the same class share a session. There is about one class for
-// each TTL in use. A lease that is extended beyond its session is moved to a longer one, since
-// that has to outlast an outage of the store for as long (D12): by one call at a time, and
-// never to a session that ends earlier. Acquire keeps the session alive if no keep-alive was sent for a sixth
+// each TTL in use. A ticket stays on its session: [driver.Grant] says how long that is, and the
+// core renews a lease that is extended beyond it. Only Shorten, the last request for a ticket
+// with a minimum hold, moves one to a shorter session. Acquire keeps the session alive if no keep-alive was sent for a sixth
 // of its TTL, so the lease of a free lock counts from less than that before the request.
 // A background task keeps the sessions of waiting tickets alive, every third of the TTL;
 // the core renews the sessions of held ones. A lease that nobody renews, and one with a
@@ -89,7 +89,7 @@
 // missing, and has the queues of these read; it asks until the store answers. A ticket that
 // was not seen since the report, because its put was under way, is looked for before its
 // grant. The tickets of a session that is
-// over are lost together; one that may have been moved to it, or from it, is looked for.
+// over are lost together.
 //
 // No watch reports an entry that is removed by hand: a renewal finds out, or the next
 // reading of the queue. While its session is watched, a renewal looks for a part of very

@@ -111,17 +111,18 @@ func (e *Engine) Close() error {
 
 // endAll ends all sessions but those that a minimum hold keeps.
 func (e *Engine) endAll() error {
-	left := 0
+	left, kept := 0, false
 	e.mu.Lock()
 	ending := maps.Clone(e.sessions)
 	for _, t := range e.tickets {
 		if t.kept() {
-			delete(ending, t.session)
-			delete(ending, t.moving) // it may be there
+			kept = true
 		} else {
 			left++
 		}
 	}
+	// A ticket that is kept may be on another session than its own: see Shorten.
+	maps.DeleteFunc(ending, func(s *session, _ struct{}) bool { return kept && s.minHold && s.tickets > 0 })
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()

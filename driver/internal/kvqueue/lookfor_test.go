@@ -124,56 +124,6 @@ func TestBrokenInPut(t *testing.T) {
 	})
 }
 
-// A ticket that is broken while its move is not answered is found by the next renewal, however
-// many others there are on its new session, which the watch has looked for.
-func TestBrokenInMove(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		h := b.get(b.e, request("a", "moved"))
-		rs := []driver.Renewal{{Hold: h, TTL: time.Minute}}
-		for i := range 5 {
-			r := request(fmt.Sprint("name-", i), fmt.Sprint(i))
-			r.TTL = time.Minute
-			rs = append(rs, driver.Renewal{Hold: b.get(b.e, r), TTL: time.Minute})
-		}
-		b.e.opts.LookFor = 1
-		time.Sleep(2 * lossDelay)
-		b.store.with(func(what, _ string, done bool) error {
-			if what == "move" && done {
-				time.Sleep(time.Second)
-				b.store.strike("a", "moved")
-				time.Sleep(time.Second)
-			}
-			return nil
-		})
-		if err := b.e.Renew(b.Context(), h, time.Minute); err != nil && !errors.Is(err, driver.ErrLost) {
-			t.Fatalf("renewal: %v", err)
-		}
-		b.store.with(nil)
-		lost := b.renew(rs)
-		synctest.Wait()
-		if b.lost["moved"] == nil && !slices.Equal(lost, []string{"moved"}) {
-			t.Errorf("the renewal finds %v", lost)
-		}
-	})
-}
-
-// The new session of a ticket that was moved is watched for losses.
-func TestBrokenAfterMove(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		h := b.get(b.e, request("a", "1"))
-		time.Sleep(2 * lossDelay)
-		if err := b.e.Renew(b.Context(), h, time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * lossDelay)
-		b.store.strike("a", "1")
-		synctest.Wait()
-		if !errors.Is(b.lost["1"], driver.ErrLost) {
-			t.Error("the holder was not notified")
-		}
-	})
-}
-
 // If the store does not answer when the watch for losses has reported, the next renewal looks
 // for all tickets.
 func TestCheckFails(t *testing.T) {
@@ -214,54 +164,4 @@ func TestLookForAtOnce(t *testing.T) {
 			t.Errorf("%d requests in %v, want 10 in 1s", n, took)
 		}
 	})
-}
-
-// A ticket whose moves are not answered takes no other ticket's turn.
-func TestLookForBesideMoves(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		rs := b.many(4, 1)
-		time.Sleep(2 * lossDelay)
-		b.store.with(func(what, _ string, done bool) error {
-			if what == "move" && !done {
-				return errFakeLost
-			}
-			return nil
-		})
-		rs[0].TTL = time.Minute
-		found := false
-		for i := range 3 * len(rs) {
-			if i == 2*len(rs) {
-				b.store.vanish(rs[3].Hold.Name)
-			}
-			time.Sleep(time.Second)
-			errs := b.e.RenewAll(b.Context(), rs)
-			found = found || errors.Is(errs[3], driver.ErrLost)
-		}
-		if !found {
-			t.Error("the loss was not found")
-		}
-		b.store.with(nil)
-	})
-}
-
-// A ticket whose move was not answered is broken, on either of its sessions: the holder is
-// notified, though nobody renews it again.
-func TestBrokenAfterUnansweredMove(t *testing.T) {
-	for what, moved := range map[string]bool{"answer lost": true, "request lost": false} {
-		t.Run(what, func(t *testing.T) {
-			inBubble(t, func(b *bed) {
-				h := b.get(b.e, request("a", "1"))
-				b.unansweredMove(h, moved)
-				time.Sleep(2 * lossDelay)
-				if err := b.lost["1"]; err != nil {
-					t.Errorf("the holder got %v of a ticket that is there", err)
-				}
-				b.store.strike("a", "1")
-				synctest.Wait()
-				if !errors.Is(b.lost["1"], driver.ErrLost) {
-					t.Error("the holder was not notified")
-				}
-			})
-		})
-	}
 }

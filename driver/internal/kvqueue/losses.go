@@ -53,12 +53,6 @@ func (e *Engine) check(ctx context.Context, s *session) {
 	e.mu.Lock()
 	s.reported = e.tick()
 	e.mu.Unlock()
-	e.lookForUnsure(ctx, s)
-}
-
-// lookForUnsure looks for the tickets that were not seen since the last report, until the store
-// has answered.
-func (e *Engine) lookForUnsure(ctx context.Context, s *session) {
 	for pause := newBackoff(); ; {
 		if e.checkUnsure(ctx, s) == nil || !e.pause(ctx, pause.Next()) {
 			return
@@ -73,7 +67,7 @@ func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
 	var ts []*ticket
 	e.mu.Lock()
 	for _, t := range e.tickets {
-		if (t.session == s || t.moving == s) && (t.state == held || t.state == waiting) && t.unsure() {
+		if t.session == s && (t.state == held || t.state == waiting) && t.unsure() {
 			ts = append(ts, t)
 		}
 	}

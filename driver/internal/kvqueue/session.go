@@ -23,7 +23,7 @@ type session struct {
 
 	ttl     time.Duration // as granted
 	sent    time.Time     // when the last request that started the TTL anew was sent
-	tickets int           // of which some may still be moving here
+	tickets int           // one may be here, or not: see Shorten
 	waiting int           // how many of these wait; for them the engine keeps it alive
 	idle    time.Time     // since when it has no tickets
 	retired bool          // it takes no more tickets
@@ -193,23 +193,10 @@ func (e *Engine) sessionOver(s *session) {
 	if s.tickets == 0 {
 		return
 	}
-	unsure := make(map[*session]bool)
 	for _, t := range e.tickets {
-		switch {
-		case t.moving == s: // if it was moved, it is gone
-			t.moving, t.doubt = nil, e.tick()
-			e.detach(s)
-			unsure[t.session] = true
-		case t.session == s && t.moving != nil: // it was moved, or is gone
-			e.moved(t, t.seen)
-			t.doubt = e.tick()
-			unsure[t.session] = true
-		case t.session == s && t.state != putting: // a put is ended by its own answer
+		if t.session == s && t.state != putting { // a put is ended by its own answer
 			e.lose(t, errSessionLost)
 		}
-	}
-	for s := range unsure {
-		e.spawn(func() { e.lookForUnsure(e.ctx, s) })
 	}
 }
 

@@ -65,8 +65,9 @@ type Store interface {
 	// and keeps that Put from creating it later. It returns ErrLost if there was no
 	// entry (S10, S11).
 	Withdraw(ctx context.Context, t *Ticket) error
-	// Move gives an entry, with its number, to another session. The request must be
-	// repeatable (S12).
+	// Move gives an entry, with its number, to another session, whichever it is on. A request
+	// that is late, or repeated, does no harm: the engine asks only for sessions on which the
+	// entry may end (S12).
 	Move(ctx context.Context, t *Ticket, to string) error
 
 	// Read reads a queue as it is at an instant after the call began: Complete is not

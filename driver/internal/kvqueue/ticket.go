@@ -33,12 +33,9 @@ type ticket struct {
 	released bool   // during its put
 	waited   bool   // before its grant
 	seen     uint64 // its entry was there, or was put, after this (Engine.tick)
-	doubt    uint64 // a session ended then to which, or from which, it may have been moved
 	session  *session
-	turn     chan struct{} // closed when the call that may move it has ended; nil if there is none
-	moving   *session      // to which it is being moved, or may have been moved
-	since    time.Time     // of the grant, or of queueing
-	until    time.Time     // when a lease that nobody renews is over; or zero
+	since    time.Time // of the grant, or of queueing
+	until    time.Time // when a lease that nobody renews is over; or zero
 
 	stop    context.CancelFunc // ends its put, while that is under way
 	settled chan struct{}      // closed when the put has ended; nil if nobody waits for that
@@ -53,11 +50,9 @@ func (t *ticket) hold() driver.Hold {
 // kept reports whether Close leaves a ticket because of its minimum hold.
 func (t *ticket) kept() bool { return t.state == held && time.Since(t.since) < t.stays }
 
-// unsure reports whether the watch for losses of a session of the ticket has reported something
-// since the ticket's entry was seen, or whether it may have gone with another session since. With mu held.
-func (t *ticket) unsure() bool {
-	return t.seen < max(t.session.reported, t.doubt) || t.moving != nil && t.seen < t.moving.reported
-}
+// unsure reports whether the watch for losses of the ticket's session has reported something
+// since the ticket's entry was seen. With mu held.
+func (t *ticket) unsure() bool { return t.seen < t.session.reported }
 
 // queue is the queue of a name in which this driver has tickets, or which it watches.
 type queue struct {
@@ -192,9 +187,6 @@ func (e *Engine) forget(t *ticket) {
 	e.unwait(t)
 	t.putEnded(gone)
 	e.detach(t.session)
-	if t.moving != nil {
-		e.detach(t.moving)
-	}
 	if e.tickets[t.ID] == t {
 		delete(e.tickets, t.ID)
 	}

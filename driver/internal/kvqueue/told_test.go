@@ -2,7 +2,6 @@ package kvqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -40,7 +39,7 @@ func (s *exact) fails() bool {
 // disturb is the fake's fault.
 func (s *exact) disturb(what, _ string, _ bool) error {
 	time.Sleep(s.upTo(time.Second))
-	if (what == "missing" || what == "move") && s.fails() {
+	if what == "missing" && s.fails() {
 		return errFakeLost
 	}
 	return nil
@@ -102,23 +101,13 @@ type life struct {
 	broken bool
 }
 
-// live acquires the lock, and extends half of the locks until that is answered.
+// live acquires the lock.
 func (l *life) live(b *bed, s *exact) {
 	time.Sleep(s.upTo(3 * time.Second))
-	g, err := b.e.Acquire(b.Context(), l.r)
-	time.Sleep(s.upTo(3 * time.Second))
-	told := err != nil
-	if err == nil && s.upTo(2) == 0 {
-		for range s.upTo(2) + 1 { // the second, perhaps, finishes a move that was not answered
-			err = b.e.Renew(b.Context(), l.r.Hold(g.Token), time.Minute)
-			if told = errors.Is(err, driver.ErrLost); told || err == nil {
-				break
-			}
-		}
-	}
+	_, err := b.e.Acquire(b.Context(), l.r)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told = told
+	l.told = err != nil
 }
 
 // die breaks the lock, if it is there by then.
