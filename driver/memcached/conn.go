@@ -178,6 +178,14 @@ type call struct {
 	replies []reply
 	err     error
 	done    chan struct{}
+	limit   *time.Timer // ends the connection, also if the caller has left by then
+}
+
+// end ends a call.
+func (c *call) end(err error) {
+	c.limit.Stop()
+	c.err = err
+	close(c.done)
 }
 
 // greet logs in and reads the settings.
@@ -242,8 +250,7 @@ func (n *conn) fail(err error) {
 	close(n.dead)
 	_ = n.nc.Close()
 	for _, c := range n.calls {
-		c.err = err
-		close(c.done)
+		c.end(err)
 	}
 	n.calls, n.out = nil, nil
 }
@@ -256,6 +263,7 @@ func (n *conn) do(ctx context.Context, req []byte, want int) ([]reply, error) {
 		n.mu.Unlock()
 		return nil, n.err
 	}
+	c.limit = time.AfterFunc(n.timeout, func() { n.fail(driver.Unavailable(errTimeout)) })
 	n.calls = append(n.calls, c)
 	n.out = append(n.out, req...)
 	n.mu.Unlock()
@@ -263,16 +271,11 @@ func (n *conn) do(ctx context.Context, req []byte, want int) ([]reply, error) {
 	case n.ready <- struct{}{}:
 	default:
 	}
-	timer := time.NewTimer(n.timeout)
-	defer timer.Stop()
 	select {
 	case <-c.done:
 		return c.replies, c.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-timer.C:
-		n.fail(driver.Unavailable(errTimeout))
-		return nil, driver.Unavailable(errTimeout)
 	}
 }
 
@@ -310,7 +313,7 @@ func (n *conn) read() {
 			c := n.calls[0]
 			if c.replies = append(c.replies, a); len(c.replies) == c.want {
 				n.calls = n.calls[1:]
-				close(c.done)
+				c.end(nil)
 			}
 		}
 		n.mu.Unlock()

@@ -7,8 +7,8 @@
 // it happens to two of three at once, or if it happens to one while another is behind. The next to ask may then be
 // granted a lock that somebody holds; the holder notices at its next renewal, a third of the TTL later at the most.
 // Set sync_interval: always in the jetstream block of each server: then every lock is on the disks of a majority
-// before it is granted. Tokens grow in any case, because they follow the wall clock: compare them (package fence)
-// where two holders would cost money. A bucket that is deleted loses its locks too; the next request makes it anew.
+// before it is granted. Tokens grow all the same, because they follow the wall clock, unless the clocks of the machines differ
+// by more than the outage took, less two seconds: compare them (package fence) where two holders would cost money. A bucket that is deleted loses its locks too; the next request makes it anew.
 //
 //	nc, err := natsgo.Connect("nats://n1,nats://n2,nats://n3", natsgo.PingInterval(time.Second), natsgo.MaxReconnects(-1))
 //	d, err := nats.New(nc)
@@ -52,8 +52,8 @@
 // removed, if it keeps that file because of what the file says of older ones; and a server that is killed amid a release
 // may have written one half of it. So a few released tickets may be back when servers were killed (SIGKILL, no memory),
 // whatever sync_interval is: 30 s after their release, if nobody has used the name since. Such a ticket blocks its name
-// until a minute after its lease would have ended, or for a TTL if its process uses no other lock or asks for the name
-// itself; it makes no two holders. Servers that are ended with SIGTERM bring back none. What blocks a name can be broken
+// for a TTL if its process uses no other lock or asks for the name itself, else as long as others queue behind it once a
+// minute or so, and that process lives; it makes no two holders. Servers that are ended with SIGTERM bring back none. What blocks a name can be broken
 // (locker break).
 //
 // # Bounds
@@ -85,7 +85,7 @@
 // waits sends five small requests a second, however many locks it waits for; two of them are writes, which cost a sync
 // of the disks with sync_interval: always. A process that holds locks sends one heartbeat for all of them in each round
 // of renewals, reads their entries, a hundred at a time, and writes each entry once a minute so that the server does
-// not forget it. On two busy processors a hand-off between 16 processes took 2 ms and 9 requests; with 256 processes it
+// not forget it. On two busy processors a hand-off between 16 processes took 2 ms and 7 requests; with 256 processes it
 // took 10 ms and 21 requests. With five times the load on these processors it took 14 ms and 45 requests; then some of
 // the 256, which came at once, were told that NATS had not answered in the 10 s that the core waits.
 //

@@ -129,6 +129,9 @@ func (o *oracle) unavailable(c *call) bool {
 		return c.p.plan.observer != "" || o.w.disturbed(c.p.name, c.begun, time.Now())
 	}
 	short := shortTTL + o.w.slow
+	if len(c.parts) > 1 {
+		short += c.p.observed(c, over)
+	}
 	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(c.begun) < short {
 		return true // the store cannot answer that fast
 	}

@@ -246,6 +246,23 @@ func (p *process) napped(c *call, left time.Time) bool {
 	return c.s.owner != "" && (others > locker.DefaultAnswerTimeout || over)
 }
 
+// observed is how long the observers of a call have taken before its end; zero: it had none. Between two names of a group
+// nobody asks the store for that long.
+func (p *process) observed(c *call, over time.Time) (taken time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, n := range p.naps {
+		switch {
+		case n.c != c:
+		case over.IsZero() || n.to.Before(over):
+			taken += n.to.Sub(n.from)
+		case n.from.Before(over):
+			taken += over.Sub(n.from)
+		}
+	}
+	return taken
+}
+
 // waitAwake waits while the process is suspended.
 func (p *process) waitAwake() {
 	for {

@@ -5,15 +5,17 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// notifyAll notifies the processes whose tickets a change has granted, made the next, or removed. With mu held.
+// notifyAll notifies the processes whose tickets a change has granted or removed or, if they poll, made the next. With mu
+// held.
 func (e *Engine) notifyAll(before, after *document) {
+	_, reports := e.store.(Watcher)
 	processes := make(map[string][]byte)
 	for _, q := range before.Queues {
 		old := statuses(q)
 		now := statuses(after.find(q.Name))
 		for i := range q.Tickets {
 			r := &q.Tickets[i]
-			if s, there := now[r.ID]; r.Process != e.process && (!there || s > old[r.ID]) {
+			if s, there := now[r.ID]; r.Process != e.process && (!there || s > old[r.ID] && (s == granted || !reports)) {
 				processes[r.Process] = e.unique()
 			}
 		}

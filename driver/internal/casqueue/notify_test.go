@@ -63,6 +63,42 @@ func TestWatch(t *testing.T) {
 	})
 }
 
+// On such a store a release notifies the process that it grants, and not the next one, which would read the queue for it.
+func TestWatchersHearOfGrants(t *testing.T) {
+	bubble(t, func(b *bed) {
+		watches := func(o *Options) { o.Store = watching{o.Store.(*process)} }
+		holder, p := b.open(watches)
+		b.take(holder, request("a", "1"))
+		var got []<-chan error
+		for i := range 3 {
+			e, _ := b.open(watches)
+			got = append(got, b.waits(e, request("a", fmt.Sprint(i+2))))
+		}
+		time.Sleep(2300 * time.Millisecond) // between two samples of the waiters
+		var notified atomic.Int32
+		p.with(func(verb, key string) fault {
+			if verb == "set" && strings.Contains(key, ":n:") {
+				notified.Add(1)
+			}
+			return fine
+		})
+		gets := b.count("get")
+		if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-got[0]; err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		if n := notified.Load(); n != 1 {
+			b.Errorf("%d notifications, want one", n)
+		}
+		if n := b.count("get") - gets; n > 2 {
+			b.Errorf("%d readings, want one to release and one to know of the grant", n)
+		}
+	})
+}
+
 // forgetful is a store that begins to watch, and reports nothing.
 type forgetful struct{ watching }
 

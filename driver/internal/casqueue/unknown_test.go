@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,6 +58,41 @@ func TestSilence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A release that has found no ticket is a loss, even if another change was written with it and not answered (D13).
+func TestReleaseBesideAnswerLost(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		r := request("a", "1")
+		g := b.take(e, r)
+		other, _ := b.open()
+		if err := other.Break(b.Context(), "a", g.Token); err != nil {
+			b.Fatal(err)
+		}
+		b.queue(e, "a")
+		var calls sync.WaitGroup
+		shared := func(id string) {
+			calls.Go(func() {
+				r := request("a", id)
+				r.Shared = true
+				if _, err := e.Acquire(b.Context(), r); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		p.once("put", slow)
+		shared("2")
+		time.Sleep(10 * time.Millisecond) // while that is written, the rest waits, and is written together
+		p.once("put", noAnswer)
+		shared("3")
+		calls.Go(func() {
+			if err := e.Release(b.Context(), r.Hold(g.Token)); err != driver.ErrLost { //nolint:errorlint // the sentinel itself
+				b.Errorf("release of a ticket that was broken: %v", err)
+			}
+		})
+		calls.Wait()
+	})
 }
 
 // A put that was not answered and is still on its way must not be done after the release of its ticket was

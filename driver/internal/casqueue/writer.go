@@ -70,7 +70,8 @@ type change struct {
 	queues bool // it queues a ticket
 	err    error
 	ended  chan struct{}
-	unsure bool // a Put with it was not answered
+	did    bool // it has changed the document that is being written
+	unsure bool // a Put that it has changed was not answered
 }
 
 // fileOf returns the file with a key. With mu held.
@@ -226,7 +227,7 @@ func (e *Engine) attempt(f *file, batch []*change) error {
 			e.mu.Unlock()
 			return err
 		}
-		c.err, changed = err, changed || did
+		c.err, c.did, changed = err, did, changed || did
 	}
 	if changed && f.knownAt.After(f.notOlderThan) {
 		f.notOlderThan = f.knownAt // what is replaced must not be taken for newer than what it has replaced
@@ -274,7 +275,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 			e.notifyAll(before, f.doc)
 		}
 		for _, c := range batch {
-			c.unsure = true
+			c.unsure = c.unsure || c.did
 		}
 		e.mu.Unlock()
 		return err
