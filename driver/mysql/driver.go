@@ -72,11 +72,12 @@ type engine interface {
 // Driver takes tickets in a MySQL or MariaDB database. See the package comment.
 type Driver struct {
 	engine
-	e      *sqlqueue.Engine
-	s      *store
-	owned  bool               // the database is ours to close
-	stop   context.CancelFunc // ends the requests that are under way
-	closed sync.Once
+	e        *sqlqueue.Engine
+	s        *store
+	owned    bool               // the database is ours to close
+	stop     context.CancelFunc // ends the requests that are under way
+	txQueues txQueues
+	closed   sync.Once
 }
 
 var (
@@ -108,7 +109,7 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 func newDriver(db *sql.DB, o options, w *wire) *Driver {
 	s := &store{opts: o, w: w, db: db, creating: make(chan struct{}, 1), extra: make(chan struct{}, 1)}
 	s.listening.Store(&listening{})
-	d := &Driver{s: s}
+	d := &Driver{s: s, txQueues: txQueues{names: make(map[string]*txQueue)}}
 	s.closed, d.stop = context.WithCancel(context.Background())
 	d.build(sqlqueue.Options{})
 	return d

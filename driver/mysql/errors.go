@@ -20,9 +20,10 @@ const (
 	errNoColumn     = 1054
 	errTableExists  = 1050
 	errRange        = 1690 // see autocommitOn
-	errLockTimeout  = 1205
+	errLockTimeout  = 1205 // on MariaDB also NOWAIT
 	errDeadlock     = 1213
 	errCommitUndone = 3101 // MySQL: Group Replication rolled back in favour of a concurrent transaction
+	errNowait       = 3572 // MySQL
 	errNumbering    = 1467 // MariaDB: a deadlock over the lock on AUTO_INCREMENT, among other things
 	errStaleRead    = 1020 // MariaDB 11.6 and later: the record has changed
 	errDenied       = 1142

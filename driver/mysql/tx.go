@@ -1,11 +1,12 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -24,7 +25,8 @@ import (
 // ends meanwhile, the connection is lost, and so is the transaction. A deadlock (1213) has rolled tx
 // back, as every deadlock does, and under innodb_rollback_on_timeout=ON a wait that times out has, too: roll back, and
 // begin again. A deadlock occurs between transactions that take several names in different
-// orders. AcquireTx needs a second connection for a moment: if all of the pool are in use, it opens one beside it.
+// orders and, where pools have no connection left, between several processes that wait for a name
+// that is used for the first time by a transaction that rolls back.
 func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	if err := d.acquireTx(ctx, tx, name); err != nil {
 		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
@@ -33,8 +35,9 @@ func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 }
 
 func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	if err := d.createTxRow(ctx, name); err != nil {
-		return err
+	if !d.createTxRow(ctx, name) {
+		defer d.txQueues.enter(ctx, name, txWait)()
+		d.createTxRow(ctx, name) // there may be a connection by now
 	}
 	for {
 		_, err := tx.ExecContext(ctx, d.s.w.render("tx_lock", valuesOf(name, "")))
@@ -62,48 +65,105 @@ func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
 }
 
 // TryAcquireTx is AcquireTx without waiting. Its error wraps driver.ErrNotAcquired if another
-// transaction holds name.
+// transaction holds name. If the pool has no connection left and the name has no row yet,
+// transactions that take new names next to it wait for the end of tx.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	err := d.createTxRow(ctx, name)
-	if err == nil {
-		rows, qerr := tx.QueryContext(ctx, d.s.w.render("tx_try", valuesOf(name, "")))
-		var found []int
-		if found, err = scanAll(rows, qerr, scanOne[int]); err == nil && len(found) == 0 {
-			err = driver.ErrNotAcquired
-		}
-	}
-	if err != nil {
+	if err := d.tryAcquireTx(ctx, tx, name); err != nil {
 		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, err)
 	}
 	return nil
 }
 
+func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
+	statement, there := "tx_try", d.createTxRow(ctx, name)
+	if !there {
+		statement = "tx_try_or_fail"
+		defer d.txQueues.enter(ctx, name, txTryWait)() // two that find no row must not both create it
+	}
+	v := valuesOf(name, "")
+	rows, err := tx.QueryContext(ctx, d.s.w.render(statement, v))
+	found, err := scanAll(rows, err, scanOne[int])
+	switch {
+	case err == nil && len(found) == 0 && there:
+		return driver.ErrNotAcquired
+	case err == nil && len(found) == 0:
+		_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", v))
+	}
+	switch code(err) {
+	case errNowait:
+		return driver.ErrNotAcquired
+	case errLockTimeout:
+		return cmp.Or(d.lasts(ctx, tx, err), driver.ErrNotAcquired)
+	}
+	return err
+}
+
 // createTxRow creates the row of a name, with another connection, before a transaction
 // locks it: if transactions wait for a row that another one has inserted and rolls back,
-// deadlocks end all but one of them. If a transaction has inserted it nevertheless, since it was swept, that is found out
-// by a wait, which is bounded.
-func (d *Driver) createTxRow(ctx context.Context, name string) error {
+// deadlocks end all but one of them. It reports false where the pool has no connection
+// left for that, or where it did not succeed.
+func (d *Driver) createTxRow(ctx context.Context, name string) bool {
 	sqlqueue.StartSweeps(d.e)
+	if exhausted(d.s.db.Stats()) { // the caller may have to wait for its own connection
+		return false
+	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	v := valuesOf(name, "")
-	err := d.s.retry(ctx, func() error {
-		return d.s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
-			rows, err := c.QueryContext(ctx, d.s.w.render("tx_find", v)) // INSERT IGNORE would wait for who has locked it
-			found, err := scanAll(rows, err, scanOne[int])
-			if err == nil && len(found) == 0 {
-				_, err = c.ExecContext(ctx, d.s.w.render("tx_make", v))
-			}
-			if broken(err) { // both may be sent again
-				err = errors.Join(sqldriver.ErrBadConn, err)
-			}
-			return err
-		})
-	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil
+	found, err := query(ctx, d.s, d.s.w.render("tx_find", v), scanOne[int])
+	if err == nil && len(found) == 0 {
+		_, err = d.s.exec(ctx, "tx_make", v)
 	}
-	return err
+	return err == nil
+}
+
+// How long a transaction waits for others of this process that take the same name. They
+// may wait for a lock of the caller's transaction, which the database can only see when
+// the caller waits there too.
+const (
+	txWait    = 3 * time.Second
+	txTryWait = 100 * time.Millisecond
+)
+
+// txQueues let one transaction of a process at a time lock the row of a name.
+type txQueues struct {
+	mu    sync.Mutex
+	names map[string]*txQueue
+}
+
+type txQueue struct {
+	busy  chan struct{} // of one
+	users int
+}
+
+// enter waits until the name is free in this process, but at most for bound. The caller calls leave.
+func (t *txQueues) enter(ctx context.Context, name string, bound time.Duration) (leave func()) {
+	t.mu.Lock()
+	q := t.names[name]
+	if q == nil {
+		q = &txQueue{busy: make(chan struct{}, 1)}
+		t.names[name] = q
+	}
+	q.users++
+	t.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	entered := false
+	select {
+	case q.busy <- struct{}{}:
+		entered = true
+	case <-ctx.Done():
+	}
+	return func() {
+		if entered {
+			<-q.busy
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if q.users--; q.users == 0 {
+			delete(t.names, name)
+		}
+	}
 }
 
 // Guard ties tx to a lock that is held under the same prefix, in the same

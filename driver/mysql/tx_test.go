@@ -258,39 +258,3 @@ func TestSweepWithSafeUpdates(t *testing.T) {
 		}
 	})
 }
-
-// A transaction that has made the row of a name itself, since it was swept, does not hold up what needs a connection beside
-// the pool, and a try is refused.
-func TestAcquireTxOfARowThatIsBeingMade(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		_, d, prefix := fresh(t, connect(t, srv, ""))
-		must(t, d.Ping(t.Context())) // makes the tables
-		other, err := connect(t, srv, "").BeginTx(t.Context(), nil)
-		must(t, err)
-		defer func() { _ = other.Rollback() }()
-		_, err = other.ExecContext(t.Context(), "INSERT INTO "+prefix+"_tx VALUES ('a')")
-		must(t, err)
-		db := connect(t, srv, "")
-		db.SetMaxOpenConns(1)
-		full, _ := join(t, db, prefix)
-		_, d = join(t, db, prefix)
-		tx, err := db.BeginTx(t.Context(), nil)
-		must(t, err)
-		defer func() { _ = tx.Rollback() }()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		if err := d.TryAcquireTx(ctx, tx, "a"); !errors.Is(err, driver.ErrNotAcquired) {
-			t.Errorf("try: %v", err)
-		}
-		got := make(chan error, 1)
-		go func() { got <- d.AcquireTx(ctx, tx, "a") }()
-		must(t, take(t, full, "b").Release(ctx))
-		select {
-		case err := <-got:
-			t.Errorf("two transactions hold a: %v", err)
-		case <-time.After(2 * time.Second):
-		}
-		must(t, other.Rollback())
-		must(t, <-got)
-	})
-}
