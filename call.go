@@ -142,9 +142,20 @@ func (c *call) start() context.Context {
 	c.unlink = context.AfterFunc(c.core.tasks.live, func() { c.cancel(ErrClosed) })
 	c.startAnswerTimer()
 	if c.wait > 0 {
-		c.limit = time.AfterFunc(time.Until(c.begun.Add(c.wait)), func() { c.cancel(errWaitOver) })
+		c.startLimit()
 	}
 	return c.ctx
+}
+
+// startLimit ends the context at the wait limit: at once if that has passed, so that nothing is asked after the deadline.
+// With mu held.
+func (c *call) startLimit() {
+	left := time.Until(c.begun.Add(c.wait))
+	if left <= 0 {
+		c.cancel(errWaitOver)
+		return
+	}
+	c.limit = time.AfterFunc(left, func() { c.cancel(errWaitOver) })
 }
 
 // startAnswerTimer gives the store answerTimeout from asked. With mu held.

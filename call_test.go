@@ -107,6 +107,28 @@ func TestContextAskedLate(t *testing.T) {
 	})
 }
 
+// A context whose deadline has passed before anybody asks for Done is over.
+func TestDeadlineThatHasPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			end, _ := ctx.Deadline()
+			time.Sleep(time.Until(end) + time.Second)
+			select {
+			case <-ctx.Done():
+			default:
+				t.Error("the deadline has passed, and the context is alive")
+			}
+			return next(ctx, r)
+		}
+		l := locker.New(s)
+		defer l.Close()
+		if k, err := l.Acquire(t.Context(), "a", locker.WithWait(time.Second)); err == nil {
+			_ = k.Release(t.Context())
+		}
+	})
+}
+
 var errRefused = &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 
 // hung is a store that does not answer: it returns when the context ends, with the

@@ -54,3 +54,14 @@ func Config(raw string) (*mysql.Config, error) {
 	u.Int("pool_size", defaultPool, 1) // clientConfig leaves it to openURL
 	return clientConfig(u)
 }
+
+// Take asks for a ticket, as the engine does.
+func (d *Driver) Take(ctx context.Context, r driver.Request, until func() int64) (sqlqueue.Answer, error) {
+	return d.s.Take(ctx, 1<<16, r, until)
+}
+
+// TakeExtra takes the connection beyond the pool's limit, until the result is called.
+func (d *Driver) TakeExtra() (free func()) {
+	d.s.extra <- struct{}{}
+	return func() { <-d.s.extra }
+}

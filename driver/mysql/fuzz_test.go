@@ -13,11 +13,12 @@ func FuzzStatement(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
+	until := func() int64 { return 0 }
 	plain := len(literal(nil, ""))
 	f.Fuzz(func(t *testing.T, name, id, owner, note string) {
 		for statement := range w.statements {
-			with := w.render(statement, values{Request: driver.Request{Name: name, ID: id, Owner: owner, Note: note}})
-			without := w.render(statement, values{})
+			with := w.render(statement, values{Request: driver.Request{Name: name, ID: id, Owner: owner, Note: note}, until: until})
+			without := w.render(statement, values{until: until})
 			if strings.Count(with, "'") != strings.Count(without, "'") || strings.Count(with, ";") != strings.Count(without, ";") {
 				t.Errorf("%s: %s", statement, with)
 			}

@@ -206,3 +206,33 @@ func TestRefusedTryThatMayStillArrive(t *testing.T) {
 		must(t, ignoreLost(removeTicket(t.Context(), d, r.Hold(0))))
 	})
 }
+
+// The time until which a request may take a ticket counts from when it is sent, and not from before the wait for a
+// connection: otherwise all requests are late for as long as that takes too long.
+func TestTimeOfARequestCountsFromItsSending(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		db.SetMaxOpenConns(1)
+		_, d, _ := fresh(t, db)
+		_, err := d.Acquire(t.Context(), driver.Request{Name: "warm", ID: "warm", TTL: time.Minute})
+		must(t, err)
+		c, err := db.Conn(t.Context())
+		must(t, err)
+		defer c.Close()
+		const bound = time.Minute
+		free, sent := d.TakeExtra(), time.Time{}
+		freed := make(chan time.Time, 1)
+		time.AfterFunc(500*time.Millisecond, func() {
+			freed <- time.Now()
+			free()
+		})
+		_, err = d.Take(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute}, func() int64 {
+			sent = time.Now()
+			return sent.Add(bound).UnixMicro()
+		})
+		must(t, err)
+		if early := (<-freed).Sub(sent); early > 0 {
+			t.Errorf("the time counts from %v before there was a connection", early)
+		}
+	})
+}

@@ -39,10 +39,9 @@ type done struct {
 
 // call calls a procedure.
 func (s *store) call(ctx context.Context, statement string, v values) (d done, err error) {
-	text := s.w.render(statement, v)
 	err = s.retry(ctx, func() error {
 		return s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
-			rows, err := c.QueryContext(ctx, text)
+			rows, err := c.QueryContext(ctx, s.w.render(statement, v))
 			all, err := scanAll(rows, err, scanDone)
 			switch {
 			case isOneOf(err, errInterrupted, errTimeout): // before the commit or after it

@@ -22,7 +22,7 @@ var (
 
 // Take implements sqlqueue.Store. The name may be free, unless this process waits for something.
 func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
-	t := &taking{s: s, v: values{Request: r, process: process, mark: r.Wait, start: s.start.Load()}, until: until}
+	t := &taking{s: s, v: values{Request: r, process: process, mark: r.Wait, start: s.start.Load(), until: until}}
 	what := done{}
 	if !s.waits() {
 		what, err = t.insert(ctx)
@@ -44,15 +44,14 @@ func (s *store) waits() bool { return s.listening.Load().connection != 0 }
 
 // taking is a request for a ticket.
 type taking struct {
-	s     *store
-	v     values
-	until func() int64
-	sent  time.Time // before the last statement
+	s    *store
+	v    values
+	sent time.Time // before the last statement
 }
 
 // ready is called before a statement is sent.
 func (t *taking) ready() error {
-	if t.v.deadline = t.until(); t.v.deadline == 0 || t.v.start == 0 {
+	if t.v.until() == 0 || t.v.start == 0 {
 		return errLate
 	}
 	t.sent = time.Now()

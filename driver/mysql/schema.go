@@ -210,6 +210,6 @@ func createPart(ctx context.Context, conn *sql.Conn, statement string) error {
 // fillSlots inserts slots that somebody has deleted.
 func (s *store) fillSlots(ctx context.Context) error {
 	all := s.w.tableStatements()
-	_, err := s.execText(ctx, all[len(all)-1])
+	_, err := s.execText(ctx, func() string { return all[len(all)-1] })
 	return err
 }

@@ -3,6 +3,8 @@
 -- {now} is the time at which the statement gets to a row, after it has waited for the lock on it: UTC_TIMESTAMP() is when
 -- the statement began. Queries, which wait for nothing, have that.
 -- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
+-- Statements that delete what a query finds do so in spite of sql_safe_updates: MariaDB executes the first comment, MySQL reads
+-- the second.
 -- {edition} fails with error 1054 where the tables are of another version. It is in the statements that a program
 -- may begin with and that do not use {slots}.
 
@@ -138,7 +140,7 @@ WHERE COALESCE(t.name, t.entry) > {after} AND {autocommit}
 ORDER BY stale LIMIT {most}
 
 -- alone: delete the tickets of some names that expired a while ago and that nobody waits for, unless they are in use.
-DELETE t FROM (
+/*M! SET STATEMENT sql_safe_updates=0 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=0) */ t FROM (
   SELECT entry FROM {tickets} FORCE INDEX (PRIMARY) WHERE entry IN ({names}) AND entry = name AND held = 1 AND queued = 0
     AND guards = 0 AND expires_at < UTC_TIMESTAMP(6) - INTERVAL 1 SECOND LIMIT {most} FOR UPDATE SKIP LOCKED
 ) AS free STRAIGHT_JOIN {tickets} AS t ON t.entry = free.entry WHERE {autocommit}
@@ -186,7 +188,7 @@ SELECT @@innodb_rollback_on_timeout
 INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
 
 -- tx_sweep: delete rows that no transaction has locked.
-DELETE x FROM (SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED) AS idle STRAIGHT_JOIN {tx} AS x ON x.name = idle.name WHERE {autocommit}
+/*M! SET STATEMENT sql_safe_updates=0 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=0) */ x FROM (SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED) AS idle STRAIGHT_JOIN {tx} AS x ON x.name = idle.name WHERE {autocommit}
 
 -- schema: the version of the tables.
 SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {table} AND {autocommit}

@@ -31,13 +31,14 @@ type store struct {
 // exec sends a statement, which is its own transaction. It is sent again as long as the
 // server rolls it back, and after the tables and the procedures were created if they were missing.
 func (s *store) exec(ctx context.Context, name string, v values) (sql.Result, error) {
-	return s.execText(ctx, s.w.render(name, v))
+	return s.execText(ctx, func() string { return s.w.render(name, v) })
 }
 
-func (s *store) execText(ctx context.Context, text string) (r sql.Result, err error) {
+// execText is exec for a text, which is made when it is about to be sent.
+func (s *store) execText(ctx context.Context, text func() string) (r sql.Result, err error) {
 	err = s.retry(ctx, func() error {
 		return s.with(ctx, func(ctx context.Context, c *sql.Conn) (err error) {
-			r, err = c.ExecContext(ctx, text)
+			r, err = c.ExecContext(ctx, text())
 			return err
 		})
 	})

@@ -235,3 +235,26 @@ func TestAcquireTxWhereATimeoutRollsBack(t *testing.T) {
 		})
 	}
 }
+
+// In sessions with sql_safe_updates the rows of AcquireTx, and of tickets, are swept, too.
+func TestSweepWithSafeUpdates(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "?sql_safe_updates=1")
+		_, d, prefix := fresh(t, db)
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		must(t, d.AcquireTx(t.Context(), tx, "a"))
+		must(t, tx.Commit())
+		for _, id := range []string{"crashed", "waiter"} { // the queue of one that waited
+			_, err := d.Acquire(t.Context(), driver.Request{Name: "c", ID: id, TTL: time.Second, Wait: true})
+			must(t, err)
+		}
+		_, err = d.Acquire(t.Context(), driver.Request{Name: "b", ID: "1", TTL: time.Second})
+		must(t, err)
+		time.Sleep(2500 * time.Millisecond)
+		must(t, d.Sweep(t.Context()))
+		if tickets, rows := count(t, db, prefix+"_tickets"), count(t, db, prefix+"_tx"); tickets != 0 || rows != 0 {
+			t.Errorf("%d tickets and %d rows are left", tickets, rows)
+		}
+	})
+}

@@ -151,7 +151,7 @@ type values struct {
 	seqs       []uint64
 	entry      string // of a ticket; "": by its ID
 	key, most  int
-	deadline   int64 // until when, by the server's clock, in microseconds
+	until      func() int64 // by the server's clock, in microseconds; it is called when the statement is about to be sent
 	after      string
 	start      uint64 // of the server that the statement is meant for
 }
@@ -194,7 +194,7 @@ var holes = map[string]hole{
 	"after":      func(b []byte, v *values) []byte { return literal(b, v.after) },
 	"start":      func(b []byte, v *values) []byte { return number(b, v.start) },
 	"deadline": func(b []byte, v *values) []byte {
-		return time.UnixMicro(v.deadline).UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
+		return time.UnixMicro(v.until()).UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
 	},
 	"autocommit": func(b []byte, _ *values) []byte { return append(b, autocommitOn...) },
 }

@@ -80,7 +80,8 @@
 //     it does not keep a ticket that was released, while its process can remove it.
 //   - On Redis and Redlock, the tickets of a process that was silent for too long do not live again, and no lease is renewed that
 //     is not there. On etcd, a deletion removes no other ticket than the one that it was sent for. On Memcached and DynamoDB, a lease
-//     counts from no heartbeat before which its process could be taken for dead. On PostgreSQL, no request is sent that is too late already.
+//     counts from no heartbeat before which its process could be taken for dead. On PostgreSQL, no request is sent that is too late already,
+//     and no ticket is asked for again and again.
 //   - Events come in order, and what begins has an end.
 //   - After the last fault every name can be had within the stated bounds, the queues are
 //     empty, the servers keep nothing, and all goroutines end.

@@ -99,7 +99,7 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		life := o.w.liveness
 		most := life / 5
 		if !o.w.relistens && o.w.onlyDown(c.p.name, now.Add(-2*life), now) { // connections are refused at once, and a heartbeat that has failed is sent again soon
-			most = life * 6 / 10
+			most = mostOutage
 		}
 		young := now.Sub(p.queued) < life*3/4 && o.w.relistens // a request for a ticket is a heartbeat, on Redis
 		return young || o.w.faulty(c.p.name, now.Add(-2*life), now) < most

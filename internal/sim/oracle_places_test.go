@@ -113,6 +113,26 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// A call that waits for nobody when a run ends before its time is found, and nothing that comes after that.
+func TestCutOff(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
+		w := &world{begun: time.Now(), late: time.Second}
+		o := newOracle(w)
+		c := &call{
+			p: &process{w: w, o: o, name: "p0", plan: &processPlan{}}, t: &thread{name: "p0.0"},
+			s: &step{names: []string{"n0"}, ttl: time.Minute}, begun: time.Now(),
+		}
+		c.parts = map[string]*part{"n0": {c: c, name: "n0", queued: time.Now()}}
+		o.calls = []*call{c}
+		time.Sleep(2 * time.Second)
+		o.cutOff()
+		w.fail("after the end")
+		if len(w.broken) != 1 || !strings.Contains(w.broken[0], "nobody was in the way") || !c.ended.IsZero() {
+			t.Errorf("violations: %v; the call has ended at %v", w.broken, c.ended)
+		}
+	})
+}
+
 // What becomes of several messages of a kind, one after the other.
 func TestTrapOfSeveral(t *testing.T) {
 	p := &path{w: &world{}, process: "p0"}

@@ -29,6 +29,7 @@ type database struct {
 
 	mu     sync.Mutex
 	tables pgTables
+	asked  map[string]int           // how often, by the ID of the ticket
 	locks  map[string]chan struct{} // of names
 	links  map[int64]*pgLink        // by process ID
 	pid    int64
@@ -38,6 +39,7 @@ func newDatabase(s *server) *database {
 	d := &database{
 		s: s, rnd: newStream(s.w.seed, s.name),
 		tables: pgTables{tickets: make(map[string][]*pgTicket), processes: make(map[int64]*pgProcess)},
+		asked:  make(map[string]int),
 		locks:  make(map[string]chan struct{}), links: make(map[int64]*pgLink),
 	}
 	d.ahead = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(s.w.begun) + d.rnd.upTo(48*time.Hour)
@@ -135,9 +137,21 @@ func (d *database) call(op string, args []any) ([][]any, []pgNotice) {
 	defer d.mu.Unlock()
 	c := &pgCall{pgTables: &d.tables, now: d.time()}
 	rows := c.do(op, args)
+	if op == "acquire" {
+		d.askedAgain(args[0].(string), args[1].(string))
+	}
 	d.s.w.comesBack(d.s, texts(args), func(name, id string, _ time.Time) bool { return c.byID(name, id) != nil })
 	d.s.w.message("%s: %s %v: %v %v", d.s.name, op, args, rows, c.notices)
 	return rows, c.notices
+}
+
+// askedAgain checks that a ticket is not asked for again and again: what a driver does about an answer helps, or it gives up. A
+// loop would cost the messages of the run before its call has reached its limit. With mu held.
+func (d *database) askedAgain(name, id string) {
+	const most = 20
+	if d.asked[id]++; d.asked[id] == most {
+		d.s.w.fail("%s was asked %d times for the ticket %s for %s", d.s.name, most, d.s.w.ticket(id), name)
+	}
 }
 
 // texts returns the arguments that may be IDs of tickets.

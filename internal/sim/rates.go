@@ -7,7 +7,7 @@ import (
 
 // rates counts the messages of each process. Who waits for notifications does not ask all the time.
 type rates struct {
-	most int // of all processes, after which the run ends unchecked; 0: any number
+	most int // of all processes, after which the run ends; 0: any number
 
 	mu     sync.Mutex
 	all    int

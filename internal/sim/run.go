@@ -94,6 +94,7 @@ func (r *runner) run() {
 	go func() {
 		select {
 		case <-r.w.stopped:
+			r.o.cutOff()
 			r.end()
 		case <-done:
 		}

@@ -99,7 +99,12 @@ func (p *plan) wake(g *grammar, s *stream) {
 	}
 }
 
-// outage has a server go away for a part of the time for which a waiter may be silent.
+// mostOutage is for how long a database may be down without costing a waiter its ticket: less than its liveness, by the time since the
+// last heartbeat, a quarter of that, and by the pause between two tries and the time that it takes to connect.
+const mostOutage = 2600 * time.Millisecond
+
+// outage has a server go away for a part of the time for which a waiter may be silent: mostly for so long that all its heartbeats fail
+// but one, and that must come soon afterwards.
 func (p *plan) outage(g *grammar, s *stream) {
 	one := p.several(g, s, 2)
 	one.hold = s.between(5*time.Second, 10*time.Second)
@@ -107,7 +112,7 @@ func (p *plan) outage(g *grammar, s *stream) {
 	for _, process := range p.processes {
 		process.threads = [][]step{{one}}
 	}
-	p.faults = []faultPlan{{kind: "down", whole: true, at: s.between(time.Second, 4*time.Second), lasts: s.between(500*time.Millisecond, 2400*time.Millisecond)}}
+	p.faults = []faultPlan{{kind: "down", whole: true, at: s.between(time.Second, 4*time.Second), lasts: s.between(pick[time.Duration](s, 500, 2000, 2000)*time.Millisecond, mostOutage)}}
 }
 
 // crush has a process ask for many locks at once over a slow network, with few connections: requests wait for one.
@@ -122,7 +127,7 @@ func (p *plan) crush(g *grammar, s *stream) {
 }
 
 // stillborn has the first heartbeat of a process be done and not answered, and the next ones lost, until the process has expired
-// of which it does not know that it was registered.
+// of which it does not know that it was registered: each of some heartbeats, or all that it sends in about that time.
 func (p *plan) stillborn(g *grammar, s *stream) {
 	one := p.several(g, s, 2)
 	one.hold = s.between(10*time.Second, 20*time.Second)
@@ -131,6 +136,11 @@ func (p *plan) stillborn(g *grammar, s *stream) {
 	p.processes[1].start = 50 * time.Millisecond
 	p.processes[1].threads = [][]step{{one}, {{verb: "sleep", hold: s.between(10*time.Millisecond, 2*time.Second)}, one}}
 	f := faultPlan{kind: "deaf", process: "p1", by: "p1", on: "kind", nth: 1 + s.n(3), lasts: s.between(time.Second, 4*time.Second)}
+	cut := f
+	if cut.kind, cut.delay, cut.lasts = "cut", s.between(10*time.Millisecond, 2*time.Second), s.between(2500*time.Millisecond, 5*time.Second); s.one(2) {
+		p.faults = []faultPlan{f, cut}
+		return
+	}
 	for range 2 + s.n(8) {
 		f.more = append(f.more, "drop")
 	}

@@ -44,6 +44,7 @@ type world struct {
 	busy   rates
 	kinds  kinds             // of messages that were sent; nil: no fault waits for one
 	broken []string          // violations
+	over   bool              // what comes from now on is none
 	names  map[string]string // of ticket IDs, which are random
 
 	departed map[string]departed // tickets, by ID, of which their drivers have said that they are gone
@@ -110,7 +111,7 @@ func (w *world) note(step bool, format string, args ...any) {
 	w.log = append(w.log, entry{time.Since(w.begun), step, text})
 }
 
-// stop ends the run before its time. What comes after it is no violation.
+// stop ends the run before its time; see oracle.cutOff.
 func (w *world) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +131,10 @@ func (w *world) isStopped() bool {
 
 // fail notes a violation.
 func (w *world) fail(format string, args ...any) {
-	if w.isStopped() {
+	w.mu.Lock()
+	over := w.over
+	w.mu.Unlock()
+	if over {
 		return
 	}
 	w.step("VIOLATION "+format, args...)
