@@ -57,6 +57,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.LeaseFromQueueing: `loss/late-grant`,
 	mutant.AskedLate:         `expiry/crashed-holder`,
 	mutant.AskedLongAgo:      `expiry/short-leases-repeated`,
+	mutant.AskedAtTheRepeat:  `ownership/acquire-asked-again-late`,
 	mutant.BatchReversed:     `expiry/renewed-together`,
 	mutant.LongOverflows:     `options/lease-lengths`,
 	mutant.LongShortened:     `options/lease-lengths`,

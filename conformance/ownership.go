@@ -97,6 +97,33 @@ var ownership = topic("ownership",
 			e.untouched(d2, second.granted(patient, "the holder released"))
 			e.drop(d2, r2.Hold(0))
 		}),
+	// The second answer is believed: the next is not granted while it says that the lease lasts.
+	newCase("acquire-asked-again-late", "D1 D11 C4",
+		"an Acquire that is repeated later, for a ticket that is held, does not promise a lease that ends earlier", func(e *env) {
+			name, ttl := e.name("late"), max(4*slack, e.ttl())
+			d, die := e.killableDriver()
+			r := e.request(name)
+			r.TTL, r.Renewed = ttl, false
+			e.grant(d, r)
+			e.sleep(ttl / 2)
+			g, err := d.Acquire(e.within(patience), r)
+			answered := time.Now()
+			die()
+			if err != nil {
+				e.is(err, driver.ErrLost, "an Acquire that is repeated after half of the lease")
+				return
+			}
+			for _, given := range []time.Duration{g.TTL, g.Claim} {
+				if given > 0 {
+					ttl = min(ttl, given)
+				}
+			}
+			other := e.driver()
+			p := e.queueAt(other, e.request(name), 2)
+			next := p.granted(e.crash(r.TTL).from(answered), "the holder has died")
+			p.notBefore(g.Asked.Add(ttl), "a lease of %v that was asked for at Grant.Asked (D11)", ttl)
+			e.drop(other, next)
+		}),
 	newCase("longest-ids", "D1 C4",
 		"IDs of 64 bytes that differ at the end only are of two tickets", func(e *env) {
 			name, d := e.name("ids"), e.driver()

@@ -93,7 +93,8 @@
 // for at least its TTL from Asked, either with a request of its own or by
 // counting from a request that the store had executed before the grant. If the
 // store grants a shorter provisional lease first, Grant.Claim says so, and the
-// core renews in time.
+// core renews in time. An Acquire that is repeated for a ticket that is held
+// begins the lease anew, or counts from the request that began it.
 //
 // D12. Renew makes the lease end no earlier than ttl after the store executes
 // the request or, if Grant.TTL or Bounds.MaxTTL is less, that long after it. It never shortens a lease: a renewal that arrives late, after one

@@ -154,7 +154,10 @@ func (d *Driver) check(r driver.Request, queued bool) (a answer) {
 		}
 		t := q.tickets[i]
 		switch {
-		case t.Held:
+		case t.Held: // the request is repeated: its lease begins anew, since Asked does (D11)
+			if until := time.Now().Add(r.TTL); until.After(t.until) {
+				t.until = until
+			}
 			a.grant = driver.Grant{Token: t.Token, Asked: asked}
 		case driver.Grantable(q.view(), i): // D4, D5
 			t.Held, t.Since, t.until = true, time.Now(), time.Now().Add(r.TTL)

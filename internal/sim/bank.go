@@ -223,7 +223,9 @@ func (c *bankClient) Acquire(ctx context.Context, r driver.Request) (driver.Gran
 		return c.b.acquire(c, r)
 	})
 	if !errors.Is(err, errQueued) {
-		g.Asked = asked
+		if asked.Before(g.Asked) { // else the lease began with an earlier request for this ticket
+			g.Asked = asked
+		}
 		return g, err
 	}
 	if joined != nil {

@@ -265,6 +265,9 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 		if err != nil || !slices.Contains(q.tickets, t) {
 			return driver.ErrLost
 		}
+		if !t.acked || d.s.has(AskedAtTheRepeat) {
+			t.asked = asked
+		}
 		if !t.acked && !d.s.has(LeaseFromQueueing) {
 			t.until = time.Now().Add(d.s.lease(t.r.TTL))
 			if d.s.has(HoldIgnored) && t.r.MinHold > 0 {
@@ -272,12 +275,12 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 			}
 		}
 		t.acked = true
-		g = driver.Grant{Token: t.token, Asked: asked}
+		g = driver.Grant{Token: t.token, Asked: t.asked}
 		switch {
 		case d.s.has(AskedLate):
-			g.Asked = asked.Add(t.r.TTL / 2)
+			g.Asked = t.asked.Add(t.r.TTL / 2)
 		case d.s.has(AskedLongAgo):
-			g.Asked = asked.Add(-2 * time.Second)
+			g.Asked = t.asked.Add(-2 * time.Second)
 		}
 		q.settle()
 		return nil

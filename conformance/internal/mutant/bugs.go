@@ -43,6 +43,7 @@ const (
 	LeaseFromQueueing Bug = "the lease of a waiter counts from queueing"
 	AskedLate         Bug = "a grant says that it was asked for later than it was"
 	AskedLongAgo      Bug = "a grant says that it was asked for seconds before it was"
+	AskedAtTheRepeat  Bug = "a request asked again says that the lease began with it"
 	BatchReversed     Bug = "the answers of a batch of renewals are in the wrong order"
 	LongShortened     Bug = "a lease of over a day is a day long"
 	LongOverflows     Bug = "a lease of over a day ends at once"

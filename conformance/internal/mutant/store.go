@@ -59,7 +59,8 @@ type ticket struct {
 	r       driver.Request
 	token   uint64
 	held    bool
-	acked   bool // the holder has acknowledged its grant
+	acked   bool      // the holder has acknowledged its grant
+	asked   time.Time // by its own clock, before the request that began the lease
 	since   time.Time
 	until   time.Time // of the lease
 	queued  time.Time
