@@ -208,7 +208,7 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	case g.Claim > 0 && (c.margin > g.Claim/3 || a.r.minHold > g.Claim):
 		offset = c.clock.lastOffset()
 		g.Asked, g.Claim = time.Now(), 0
-		err = a.renew(req, g)
+		err = a.renew(a, req, g)
 		if errors.Is(err, driver.ErrLost) { // the store may still have the ticket, not held
 			c.removals.add(removal{hold: req.Hold(g.Token)})
 		}
@@ -218,10 +218,10 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 
 // renew renews the lease of a grant. The store has to answer in time, though no answer was
 // due while the ticket was queued.
-func (a *acquisition) renew(req driver.Request, g driver.Grant) error {
+func (a *acquisition) renew(ctx context.Context, req driver.Request, g driver.Grant) error {
 	queued := a.isQueued()
 	a.expectAnswer()
-	err := a.c.d.Renew(a, req.Hold(g.Token), req.TTL)
+	err := a.c.d.Renew(ctx, req.Hold(g.Token), req.TTL)
 	if queued {
 		a.setQueued() // as before: the next ticket, and the limit, are for the same wait
 	}
@@ -230,9 +230,19 @@ func (a *acquisition) renew(req driver.Request, g driver.Grant) error {
 
 // renewLate renews the lease of a grant whose validity is over, or nearly. The store may
 // have granted it only now: the machine may have been suspended while the ticket waited.
-func (a *acquisition) renewLate(req driver.Request, g driver.Grant) (*Lock, error) {
+// If the renewal fails, the caller gets the grant as it came, while it is valid.
+func (a *acquisition) renewLate(req driver.Request, g driver.Grant, came, validUntil time.Time) (*Lock, error) {
 	asked := a.c.clock.now()
-	if err := a.renew(req, g); err != nil {
+	ctx := context.Context(a)
+	if left := validUntil.Sub(asked); left > 0 { // a request that hangs is given up in time for the schedule to renew it
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(a, max(left/3, 50*time.Millisecond))
+		defer cancel()
+	}
+	if err := a.renew(ctx, req, g); err != nil {
+		if !errors.Is(err, driver.ErrLost) && a.c.clock.now().Before(validUntil) {
+			return a.adopt(req, g, came, true)
+		}
 		a.c.removals.orphan(req.Hold(g.Token), false)
 		if errors.Is(err, driver.ErrLost) {
 			return nil, err
@@ -260,7 +270,7 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
 	}
 	if !again && l.isBrief(now) {
-		return a.renewLate(req, g)
+		return a.renewLate(req, g, asked, l.validUntil)
 	}
 	switch err := c.leases.add(l, now); {
 	case err == nil:

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,4 +114,48 @@ func TestGrantThatIsNearlyOver(t *testing.T) {
 		}
 		release(t, k)
 	})
+}
+
+// A grant that is nearly over is given as it came if its renewal fails, or is not answered in time: the
+// schedule renews it again.
+func TestGrantThatIsNearlyOverIsNotRenewed(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+				g, err := next(ctx, r)
+				time.Sleep(4500 * time.Millisecond)
+				return g, err
+			}
+			first := true
+			s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+				if !first {
+					return next(ctx, r)
+				}
+				first = false
+				if hangs {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return driver.Unavailable(errRefused)
+			}
+			l := locker.New(s)
+			defer l.Close()
+			k := acquire(t, l, "a", locker.WithTTL(5*time.Second))
+			time.Sleep(time.Second)
+			release(t, k)
+		})
+	}
+}
+
+// The longest TTL is not nearly over when its grant comes.
+func TestLongestGrantIsNotRenewed(t *testing.T) {
+	s := newStub()
+	s.renew = func(context.Context, driver.Renewal, renewFunc) error {
+		t.Error("renewed")
+		return nil
+	}
+	l := locker.New(s)
+	defer l.Close()
+	release(t, acquire(t, l, "a", locker.WithTTL(math.MaxInt64), locker.WithoutRenewal()))
 }

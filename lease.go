@@ -99,7 +99,7 @@ func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Tim
 // l is shared.
 func (l *lease) isBrief(now time.Time) bool {
 	length := l.storeUntil.Sub(now)
-	return 3*l.validUntil.Sub(now) < length-l.core.marginOf(length)
+	return l.validUntil.Sub(now) < (length-l.core.marginOf(length))/3
 }
 
 // wantsRenewal reports whether the next renewal may be sent. With leases.mu held.
@@ -108,14 +108,18 @@ func (l *lease) wantsRenewal() bool {
 }
 
 // length is the length that a renewal at now asks for. A provisional lease is
-// renewed for what the request asked for, its minimum hold included, and a fixed one
-// for what is left of it.
+// renewed for what the request asked for, its minimum hold included. One that ends later
+// than the store's can is renewed for as long as the store's, but not beyond its end.
 func (l *lease) length(now time.Time) time.Duration {
 	switch {
 	case l.provisional:
 		return max(l.ttl, l.minHold)
-	case l.isLong():
-		return min(l.ttl, l.fixedEnd.Sub(now))
+	case l.fixedEnd.After(l.validUntil):
+		length := min(max(l.ttl, l.maxLease), l.fixedEnd.Sub(now))
+		if l.renewers > 0 {
+			length = max(length, l.ttl)
+		}
+		return length
 	}
 	return l.ttl
 }
@@ -148,7 +152,11 @@ func (l *lease) extendValidity(asked time.Time, length time.Duration, now time.T
 	// The next renewal comes TTL/3 after this one, or when no more than two thirds
 	// of the TTL are left of a longer lease, and before the validity ends in any case.
 	valid := length - l.core.marginOf(length)
-	l.renewAt = asked.Add(max(min(length/3, valid/2), valid-l.ttl+l.ttl/3))
+	ttl := l.ttl
+	if l.fixedEnd.After(asked.Add(valid)) { // the next renewal is as long as this one
+		ttl = max(ttl, length)
+	}
+	l.renewAt = asked.Add(max(min(length/3, valid/2), valid-ttl+ttl/3))
 	if until := asked.Add(valid); until.After(l.validUntil) {
 		l.validUntil = until
 	}

@@ -356,6 +356,44 @@ func TestExtendedBeyondTheTickets(t *testing.T) {
 	}
 }
 
+// An extended lease is renewed for as long as the ticket's can be, however short the TTL is: an outage that is
+// shorter costs nothing.
+func TestExtendedBeyondTheTicketsInAnOutage(t *testing.T) {
+	for _, fixed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+				r.TTL = 10 * time.Second // a session's
+				g, err := next(ctx, r)
+				g.TTL = 10 * time.Second
+				return g, err
+			}
+			renewals := 0
+			s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+				renewals++
+				r.TTL = 10 * time.Second
+				return next(ctx, r)
+			}
+			opts := []locker.Option{locker.WithTTL(time.Second)}
+			if fixed {
+				opts = append(opts, locker.WithoutRenewal())
+			}
+			l := locker.New(s)
+			defer l.Close()
+			k := acquire(t, l, "a", opts...)
+			want(t, k.Extend(t.Context(), 5*time.Minute), nil)
+			time.Sleep(20 * time.Second)
+			if d := time.Until(k.Deadline()); d < 6*time.Second {
+				t.Errorf("fixed %v: valid for %v after 20 seconds, the ticket's lease is 10s", fixed, d)
+			}
+			if renewals > 10 {
+				t.Errorf("fixed %v: %d renewals in 20 seconds", fixed, renewals)
+			}
+			release(t, k)
+		})
+	}
+}
+
 func extendedBeyondTheTickets(t *testing.T, ttl, extended time.Duration, fixed bool) {
 	const longest = 10 * time.Second
 	s := &limited{newStub()} // to a minute

@@ -97,7 +97,7 @@ func init() {
 		},
 		mutant{
 			name: "core: a lease that was extended by far is not renewed", file: "lease.go",
-			old: "max(min(length/3, valid/2), valid-l.ttl+l.ttl/3)", new: "max(length/3, length-l.ttl+l.ttl/3)",
+			old: "max(min(length/3, valid/2), valid-ttl+ttl/3)", new: "max(length/3, length-ttl+ttl/3)",
 		},
 	)
 }
