@@ -74,7 +74,7 @@
 // time while the process lives. Different TTLs mean different sessions: a program
 // uses a few. An extension (Lock.Extend) beyond the session's TTL is kept by renewals: it
 // ends with the session if the process dies or is cut off. A lock that has to outlast an
-// outage is acquired with a TTL that is as long.
+// outage is acquired with a TTL of more than one and a half times that.
 //
 // Sessions have no health checks: only the TTL ends them, not the failure of the
 // agent. They have no lock-delay either, which protects a key from its next holder:

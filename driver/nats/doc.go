@@ -52,9 +52,9 @@
 // removed, if it keeps that file because of what the file says of older ones; and a server that is killed amid a release
 // may have written one half of it. So a few released tickets may be back when servers were killed (SIGKILL, no memory),
 // whatever sync_interval is: 30 s after their release, if nobody has used the name since. Such a ticket blocks its name
-// for a TTL if its process uses no other lock or asks for the name itself, else as long as others queue behind it once a
-// minute or so, and that process lives; it makes no two holders. Servers that are ended with SIGTERM bring back none. What blocks a name can be broken
-// (locker break).
+// for a TTL if its process uses no other lock or asks for the name itself, else as long as others queue behind it once in
+// a TTL and a minute or so, and that process lives; it makes no two holders. Servers that are ended with SIGTERM bring
+// back none. What blocks a name can be broken (locker break).
 //
 // # Bounds
 //

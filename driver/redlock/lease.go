@@ -66,6 +66,9 @@ func (d *Driver) forget(id string) time.Duration {
 	return t.lasts()
 }
 
+// reassurance is what a node is owed by askAgain.
+const reassurance = "reassure"
+
 // again is how long after a failed request a node is asked again.
 const again = time.Second
 
@@ -247,7 +250,7 @@ var errForgotten = errors.New("a majority of the nodes does not have the lease (
 // the node is back by then. The request may have been lost, or have failed only because it was queued behind
 // one from before.
 func (d *Driver) askAgain(n *node) {
-	n.owe("reassure", again, func() {
+	n.owe(reassurance, again, func() {
 		if n.listener.Up() {
 			d.life.Go(d.reassure)
 		}

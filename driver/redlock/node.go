@@ -47,14 +47,14 @@ func (n *node) send(c *redisqueue.Call, then func(v any, err error)) {
 }
 
 // maxOwed is how many requests wait to be tried again on a node. Beyond that,
-// the node's tickets expire.
+// the node's tickets expire. One that renews all leases has room always.
 const maxOwed = 10_000
 
 // owe runs f after a while, unless the same is owed already.
 func (n *node) owe(what string, after time.Duration, f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, ok := n.owed[what]; ok || len(n.owed) >= maxOwed {
+	if _, ok := n.owed[what]; ok || len(n.owed) >= maxOwed && what != reassurance {
 		return
 	}
 	n.owed[what] = struct{}{}

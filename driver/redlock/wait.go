@@ -266,16 +266,19 @@ func (d *Driver) lossNoticed(node int, text string) {
 		return
 	}
 	d.mu.Lock()
-	lost := false
+	lost, lasts := false, lingers
 	if t := d.held[h.ID]; t != nil {
 		t.broken |= 1 << node
-		lost = bits.OnesCount64(t.broken) > d.minority()
+		if lost = bits.OnesCount64(t.broken) > d.minority(); lost {
+			lasts = t.lasts()
+			delete(d.held, h.ID)
+		}
 	}
 	d.mu.Unlock()
 	if !lost {
 		return
 	}
-	d.dispose(h, d.forget(h.ID)) // some nodes may not have run the break
+	d.dispose(h, lasts) // some nodes may not have run the break
 	if d.notifyLoss != nil {
 		d.notifyLoss(h, redisqueue.ErrRemoved)
 	}

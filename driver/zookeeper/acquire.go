@@ -297,7 +297,7 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 	}
 	t.held = true
 	if !r.Renewed {
-		t.until = asked.Add(r.TTL)
+		t.until = asked.Add(min(r.TTL, t.sess.Lease()))
 	}
 	if r.MinHold > 0 {
 		t.kept = time.Now().Add(r.MinHold)

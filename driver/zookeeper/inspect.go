@@ -145,7 +145,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 		err = d.tryRights(ctx)
 	}
 	if errors.Is(err, zk.ErrNoNode) {
-		if err = d.conn.CreatePath(ctx, d.base, d.acl); err == nil {
+		if _, err = d.readVersion(ctx, true); err == nil {
 			err = d.tryRights(ctx)
 		}
 	}

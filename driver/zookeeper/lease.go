@@ -86,7 +86,7 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	held := t.held
 	over := !t.until.IsZero() && now.After(t.until)
 	if held && !over {
-		if until := now.Add(r.TTL); !t.until.IsZero() && until.After(t.until) {
+		if until := now.Add(min(r.TTL, t.sess.Lease())); !t.until.IsZero() && until.After(t.until) {
 			t.until = until
 		}
 	}

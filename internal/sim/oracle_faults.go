@@ -36,8 +36,10 @@ func renewTime(ttl time.Duration) time.Duration { return max(ttl/3, 5*time.Secon
 // renewTime is that of a holder's lease. The core gives up a renewal when a third of what is left has passed, and the
 // bank adds nothing to that.
 func (o *oracle) renewTime(ttl time.Duration) time.Duration {
-	if _, ok := o.w.servers[0].model.(*bank); ok && len(o.w.servers) == 1 {
-		return max(ttl/3, time.Second) + o.w.slow
+	if len(o.w.servers) == 1 {
+		if _, ok := o.w.servers[0].model.(*bank); ok {
+			return max(ttl/3, time.Second) + o.w.slow
+		}
 	}
 	return renewTime(ttl)
 }

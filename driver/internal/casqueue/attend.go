@@ -26,7 +26,8 @@ const (
 type attendant struct {
 	e       *Engine
 	news    string // the last notification
-	watched bool   // the store reports them
+	reports bool   // the store can report them
+	watched bool   // … and does
 	failed  bool   // the last request has failed
 
 	shortest time.Duration // life of a waiting ticket
@@ -53,6 +54,7 @@ func (e *Engine) wakeTask() {
 func (e *Engine) attend() {
 	a := &attendant{e: e}
 	if w, ok := e.store.(Watcher); ok {
+		a.reports = true
 		e.mu.Lock()
 		e.spawn(func() { e.follow(w) })
 		e.mu.Unlock()
@@ -180,7 +182,7 @@ func (a *attendant) step() {
 // that is the next waits in the only queue, and that is small: then the release itself is seen, with one request.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.watched || a.direct || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
+	if a.reports || a.direct || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
 		return a.readQueues()
 	}
 	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))

@@ -113,16 +113,17 @@ func (e *Engine) Close() error {
 func (e *Engine) endAll() error {
 	left, kept := 0, false
 	e.mu.Lock()
-	ending := maps.Clone(e.sessions)
+	ending, on := maps.Clone(e.sessions), make(map[*session]int)
 	for _, t := range e.tickets {
-		if t.kept() {
+		if on[t.session]++; t.kept() {
 			kept = true
+			delete(ending, t.session)
 		} else {
 			left++
 		}
 	}
-	// A ticket that is kept may be on another session than its own: see Shorten.
-	maps.DeleteFunc(ending, func(s *session, _ struct{}) bool { return kept && s.minHold && s.tickets > 0 })
+	// A ticket that is kept may be on a session that counts it besides: see Shorten.
+	maps.DeleteFunc(ending, func(s *session, _ struct{}) bool { return kept && s.minHold && s.tickets > on[s] })
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()

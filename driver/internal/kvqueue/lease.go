@@ -138,6 +138,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	begun := time.Now()
 	ctx, done := e.bind(ctx)
 	defer done()
+	d = (d + time.Second - 1).Truncate(time.Second) // all that are shortened at Close share a session
 	length, err := e.store.Class(ctx, &driver.Request{TTL: d})
 	if err != nil {
 		return e.failed(ctx, err)
