@@ -13,7 +13,7 @@ const (
 	othersPoll    = 100 * time.Millisecond // otherwise: it is notified when one becomes the next, or is granted
 	pollPart      = 8                      // the interval is this part of that ticket's time as the next
 	restPart      = 4                      // the interval is at least this many times as long as a poll takes
-	soonPart      = 2                      // the queue is read after this part of the estimated time
+	soonPart      = 3                      // the queue is read after this part of the estimated time
 	firstInterval = 2 * time.Millisecond   // the first estimate of how long each ticket ahead takes
 	slowestPoll   = 250 * time.Millisecond // of a slow store
 	failedPoll    = 200 * time.Millisecond // while the store does not answer

@@ -75,7 +75,7 @@
 // one poller, however many of its tickets wait. It reads its notifications every 100 ms; while one of its tickets is
 // the next, it reads them more often, at first every 0.25 ms, and every 50 ms in the end. If it waits in one queue
 // only, and that is small, it then reads the queue itself, and so needs no notification of its grant. From the rate at which
-// the queue moves, it estimates when its ticket becomes the next, and reads the queue itself when half of that time
+// the queue moves, it estimates when its ticket becomes the next, and reads the queue itself when a third of that time
 // has passed. The estimate follows a faster rate at once and a slower one by degrees: a process that reads too late
 // makes the queue slower, and would take that for its rate. It rests three times as long as a reading takes, so that
 // waiters do not overload a slow store. A store that reports changes ([Watcher]) needs no poller: each report makes
