@@ -164,7 +164,7 @@ func (s *signs) stayed(c *contract, name, id string, asked time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, ok := s.waiting[id]
-	if !ok || s.w.lostSince(t.since) {
+	if !ok || s.w.lostSince(t.since) || time.Since(asked) >= t.life { // a lease that is over is believed by nobody
 		return
 	}
 	last := t.since
