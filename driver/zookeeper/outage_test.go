@@ -187,6 +187,9 @@ func TestPing(t *testing.T) {
 	if left := nodes(t, admin(t), base(at)); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
 	}
+	if _, _, err := admin(t).Get(base(at) + "/%protocol"); err != nil {
+		t.Errorf("the prefix has no version, and no time of the last sweep: %v", err)
+	}
 }
 
 // TestMinHold closes a driver that holds a lock with a minimum hold, and drops

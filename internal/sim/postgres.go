@@ -112,6 +112,9 @@ func (d *database) run(op string, args []any, canceled <-chan struct{}) (rows []
 		return nil, &pgError{codeDeadlock, "deadlock detected"}
 	}
 	rows, notices := d.call(op, args)
+	if op == "acquire" {
+		d.askedAgain(args[0].(string), args[1].(string))
+	}
 	if d.draw(30) { // it commits late
 		d.s.w.sleep(d.short())
 	}
@@ -137,18 +140,17 @@ func (d *database) call(op string, args []any) ([][]any, []pgNotice) {
 	defer d.mu.Unlock()
 	c := &pgCall{pgTables: &d.tables, now: d.time()}
 	rows := c.do(op, args)
-	if op == "acquire" {
-		d.askedAgain(args[0].(string), args[1].(string))
-	}
 	d.s.w.comesBack(d.s, texts(args), func(name, id string, _ time.Time) bool { return c.byID(name, id) != nil })
 	d.s.w.message("%s: %s %v: %v %v", d.s.name, op, args, rows, c.notices)
 	return rows, c.notices
 }
 
 // askedAgain checks that a ticket is not asked for again and again: what a driver does about an answer helps, or it gives up. A
-// loop would cost the messages of the run before its call has reached its limit. With mu held.
+// loop would cost the messages of the run before its call has reached its limit.
 func (d *database) askedAgain(name, id string) {
 	const most = 20
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.asked[id]++; d.asked[id] == most {
 		d.s.w.fail("%s was asked %d times for the ticket %s for %s", d.s.name, most, d.s.w.ticket(id), name)
 	}
