@@ -112,7 +112,7 @@ func (p *plan) outage(g *grammar, s *stream) {
 	for _, process := range p.processes {
 		process.threads = [][]step{{one}}
 	}
-	p.faults = []faultPlan{{kind: "down", whole: true, at: s.between(time.Second, 4*time.Second), lasts: s.between(pick[time.Duration](s, 500, 2000, 2000)*time.Millisecond, mostOutage)}}
+	p.faults = []faultPlan{{kind: "down", whole: true, at: s.between(time.Second, 4*time.Second), lasts: s.between(pick(s, 500*time.Millisecond, 2*time.Second, 2*time.Second), mostOutage)}}
 }
 
 // crush has a process ask for many locks at once over a slow network, with few connections: requests wait for one.
