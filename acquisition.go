@@ -240,8 +240,12 @@ func (a *acquisition) renewLate(req driver.Request, g driver.Grant, came, validU
 		defer cancel()
 	}
 	if err := a.renew(ctx, req, g); err != nil {
-		if !errors.Is(err, driver.ErrLost) && a.c.clock.now().Before(validUntil) {
+		switch {
+		case errors.Is(err, driver.ErrLost):
+		case a.c.clock.now().Before(validUntil):
 			return a.adopt(req, g, came, true)
+		case ctx.Err() != nil && a.Err() == nil: // it is over now: the store gets the usual time for an answer
+			return a.renewLate(req, g, came, validUntil)
 		}
 		a.c.removals.orphan(req.Hold(g.Token), false)
 		if errors.Is(err, driver.ErrLost) {

@@ -159,3 +159,29 @@ func TestLongestGrantIsNotRenewed(t *testing.T) {
 	defer l.Close()
 	release(t, acquire(t, l, "a", locker.WithTTL(math.MaxInt64), locker.WithoutRenewal()))
 }
+
+// If a lease ends while its renewal before the hand-over is not answered, the store gets the usual time for an answer.
+func TestGrantThatIsOverMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			g, err := next(ctx, r)
+			time.Sleep(45 * time.Millisecond)
+			return g, err
+		}
+		s.renew = func(ctx context.Context, _ driver.Renewal, _ renewFunc) error {
+			select {
+			case <-time.After(60 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		l := locker.New(s)
+		defer l.Close()
+		_, err := l.Acquire(t.Context(), "a", locker.WithTTL(50*time.Millisecond), locker.WithWait(time.Second))
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
