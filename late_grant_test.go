@@ -91,16 +91,21 @@ func TestReentryThatFailsLast(t *testing.T) {
 	})
 }
 
+// grantedAfter answers an acquisition d after the store has granted it.
+func grantedAfter(d time.Duration) func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
+	return func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+		g, err := next(ctx, r)
+		time.Sleep(d)
+		return g, err
+	}
+}
+
 // A grant whose lease is nearly over when it comes is renewed before its caller gets it, since
 // the answer to a renewal would come too late afterwards.
 func TestGrantThatIsNearlyOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
-		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
-			g, err := next(ctx, r)
-			time.Sleep(4900 * time.Millisecond)
-			return g, err
-		}
+		s.acquire = grantedAfter(4900 * time.Millisecond)
 		s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
 			time.Sleep(60 * time.Millisecond)
 			return next(ctx, r)
@@ -122,11 +127,7 @@ func TestGrantThatIsNearlyOverIsNotRenewed(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStub()
-			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
-				g, err := next(ctx, r)
-				time.Sleep(4500 * time.Millisecond)
-				return g, err
-			}
+			s.acquire = grantedAfter(4500 * time.Millisecond)
 			first := true
 			s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
 				if !first {
@@ -164,11 +165,7 @@ func TestLongestGrantIsNotRenewed(t *testing.T) {
 func TestGrantThatIsOverMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
-		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
-			g, err := next(ctx, r)
-			time.Sleep(45 * time.Millisecond)
-			return g, err
-		}
+		s.acquire = grantedAfter(45 * time.Millisecond)
 		s.renew = func(ctx context.Context, _ driver.Renewal, _ renewFunc) error {
 			select {
 			case <-time.After(60 * time.Millisecond):

@@ -97,9 +97,10 @@
 // begins the lease anew, or counts from the request that began it.
 //
 // D12. Renew makes the lease end no earlier than ttl after the store executes
-// the request or, if Grant.TTL or Bounds.MaxTTL is less, that long after it. It never shortens a lease: a renewal that arrives late, after one
-// for longer, changes nothing. If the ticket is not there, is not held, or its
-// lease is over, Renew returns ErrLost and changes nothing. A lease that has
+// the request or, if Grant.TTL or Bounds.MaxTTL is less, that long after it. It
+// never shortens a lease: a renewal that arrives late, after one for longer,
+// changes nothing. If the ticket is not there, is not held, or its lease is
+// over, Renew returns ErrLost and changes nothing. A lease that has
 // ended is never revived, whether or not another ticket was granted since.
 //
 // D13. Release removes the ticket, held or waiting, and the next waiter is

@@ -73,8 +73,9 @@
 //
 //   - Its lease ends: nobody has renewed it for the TTL of its acquisition, whole seconds. An
 //     extension (Lock.Extend) does not change that, nor a re-entry: a lock that has to outlast
-//     an outage is acquired with a TTL of more than one and a half times that. While its process lives, and reaches the store, an
-//     extended lock lasts until the end of the extension.
+//     an outage is acquired with a TTL of more than one and a half times that. While its
+//     process lives, and reaches the store, an extended lock lasts until the end of the
+//     extension.
 //   - Break deletes its key. The driver watches a key of each lease that is in use for longer
 //     than 200 ms, which Break deletes too, so the holder is notified at once.
 //   - Its key is deleted by hand: the holder learns of it at the next renewal, a third of
