@@ -7,8 +7,9 @@
 // it happens to two of three at once, or if it happens to one while another is behind. The next to ask may then be
 // granted a lock that somebody holds; the holder notices at its next renewal, a third of the TTL later at the most.
 // Set sync_interval: always in the jetstream block of each server: then every lock is on the disks of a majority
-// before it is granted. Tokens grow all the same, because they follow the wall clock, unless the clocks of the machines differ
-// by more than the outage took, less two seconds: compare them (package fence) where two holders would cost money. A bucket that is deleted loses its locks too; the next request makes it anew.
+// before it is granted. Tokens grow all the same, because they follow the wall clock, unless the clocks of the machines
+// differ by more than the outage took, less two seconds: compare them (package fence) where two holders would cost money.
+// A bucket that is deleted loses its locks too; the next request makes it anew.
 //
 //	nc, err := natsgo.Connect("nats://n1,nats://n2,nats://n3", natsgo.PingInterval(time.Second), natsgo.MaxReconnects(-1))
 //	d, err := nats.New(nc)
