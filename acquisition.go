@@ -174,7 +174,11 @@ func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	a.sure = false
 	g, asked, err := a.grant(req)
 	if err == nil {
-		return a.adopt(req, g, asked, false)
+		k, err := a.adopt(req, g, asked, false)
+		if err != nil {
+			a.c.removals.orphan(req.Hold(g.Token), false)
+		}
+		return k, err
 	}
 	switch {
 	case errors.Is(err, driver.ErrNotAcquired):
@@ -188,9 +192,6 @@ func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 }
 
 // grant asks the store for a grant. asked is Grant.Asked by the core's clock.
-// A provisional lease is renewed for the whole TTL at once if its safety margin leaves too
-// little time to renew it on schedule, or if it is shorter than the minimum hold, which has
-// to outlast this process.
 func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time, err error) {
 	c := a.c
 	offset := c.clock.lastOffset()
@@ -201,66 +202,16 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 	if a.most > 0 && (g.TTL == 0 || g.TTL > a.most) {
 		g.TTL = a.most // the driver need not say what its bounds say (D10)
 	}
-	switch {
-	case err != nil:
-	case g.TTL > 0 && c.margin >= g.TTL:
+	if err == nil && g.TTL > 0 && c.margin >= g.TTL {
 		err = fmt.Errorf("%w: a safety margin of %v: this store gives a lease of %v", ErrUnsupported, c.margin, g.TTL)
-	case g.Claim > 0 && (c.margin > g.Claim/3 || a.r.minHold > g.Claim):
-		offset = c.clock.lastOffset()
-		g.Asked, g.Claim = time.Now(), 0
-		err = a.renew(a, req, g)
-		if errors.Is(err, driver.ErrLost) { // the store may still have the ticket, not held
-			c.removals.add(removal{hold: req.Hold(g.Token)})
-		}
 	}
 	return g, g.Asked.Add(offset), err
 }
 
-// renew renews the lease of a grant. The store has to answer in time, though no answer was
-// due while the ticket was queued.
-func (a *acquisition) renew(ctx context.Context, req driver.Request, g driver.Grant) error {
-	queued := a.isQueued()
-	a.expectAnswer()
-	err := a.c.d.Renew(ctx, req.Hold(g.Token), req.TTL)
-	if queued {
-		a.setQueued() // as before: the next ticket, and the limit, are for the same wait
-	}
-	return err
-}
-
-// renewLate renews the lease of a grant whose validity is over, or nearly. The store may
-// have granted it only now: the machine may have been suspended while the ticket waited.
-// If the renewal fails, the caller gets the grant as it came, while it is valid.
-func (a *acquisition) renewLate(req driver.Request, g driver.Grant, came, validUntil time.Time) (*Lock, error) {
-	asked := a.c.clock.now()
-	ctx := context.Context(a)
-	if left := validUntil.Sub(asked); left > 0 { // a request that hangs is given up in time for the schedule to renew it
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(a, max(left/3, 50*time.Millisecond))
-		defer cancel()
-	}
-	if err := a.renew(ctx, req, g); err != nil {
-		switch {
-		case errors.Is(err, driver.ErrLost):
-		case a.c.clock.now().Before(validUntil):
-			return a.adopt(req, g, came, true)
-		case ctx.Err() != nil && a.Err() == nil: // it is over now: the store gets the usual time for an answer
-			return a.renewLate(req, g, came, validUntil)
-		}
-		a.c.removals.orphan(req.Hold(g.Token), false)
-		if errors.Is(err, driver.ErrLost) {
-			return nil, err
-		}
-		return nil, a.explain(err)
-	}
-	g.Claim = 0
-	return a.adopt(req, g, asked, true)
-}
-
 // adopt makes a lease of a grant, unless the lease is over already or the Client
-// was closed meanwhile. A lease that is over, or too short for a renewal to be answered
-// in time, is renewed once before its caller gets it.
-func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time, again bool) (*Lock, error) {
+// was closed meanwhile. If the lease is too short to be renewed on schedule, it is renewed
+// once before its caller gets it.
+func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time, renewed bool) (*Lock, error) {
 	c := a.c
 	now := c.clock.recent()
 	if now.Sub(asked) > suspendCheckAfter {
@@ -273,21 +224,11 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 		// Nobody delivers what others queue once the lease is added, before EventAcquired.
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
 	}
-	if !again && l.isBrief(now) {
-		return a.renewLate(req, g, asked, l.validUntil)
+	if !renewed && l.isBrief(now) {
+		return a.renewFirst(req, g, asked, l.validUntil)
 	}
-	switch err := c.leases.add(l, now); {
-	case err == nil:
-	case errors.Is(err, ErrClosed):
-		c.removals.orphan(l.hold, false)
+	if err := c.leases.add(l, now); err != nil {
 		return nil, err
-	case errors.Is(err, errLate):
-		c.removals.orphan(l.hold, false)
-		return nil, fmt.Errorf("%w: the store answered after %v, when the lease of %v was over",
-			driver.ErrLost, now.Sub(asked).Round(time.Millisecond), l.ttl)
-	default: // the driver has reported the loss
-		c.removals.orphan(l.hold, false)
-		return nil, fmt.Errorf("%w before the acquisition was done: %w", driver.ErrLost, err)
 	}
 	a.granted = true
 	if l.observed != nil {
@@ -296,6 +237,33 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 		l.deliverFirst(queuedEvent{a.parent, e})
 	}
 	return &l.first, nil
+}
+
+// renewFirst renews the lease of a grant before its caller gets it. The lease may be over by
+// the clock: the machine may have been suspended while the ticket waited. If the renewal
+// fails, the caller gets the grant as it came, while that is valid; a request that hangs is
+// given up in time for the schedule to renew the lease.
+func (a *acquisition) renewFirst(req driver.Request, g driver.Grant, came, validUntil time.Time) (*Lock, error) {
+	c := a.c
+	asked, bound := c.clock.now(), c.answerTimeout
+	if third := validUntil.Sub(asked) / 3; third > 50*time.Millisecond {
+		bound = min(bound, third)
+	}
+	ctx, cancel := context.WithTimeoutCause(a, bound, noAnswer(bound))
+	defer cancel()
+	err := c.d.Renew(ctx, req.Hold(g.Token), req.TTL)
+	switch {
+	case err == nil:
+		g.Claim = 0
+		return a.adopt(req, g, asked, true)
+	case errors.Is(err, driver.ErrLost):
+		return nil, lostEarly(err)
+	case c.clock.now().Before(validUntil) && (g.Claim == 0 || a.r.minHold <= g.Claim):
+		return a.adopt(req, g, came, true)
+	case a.Err() == nil:
+		err = c.silent(ctx, err)
+	}
+	return nil, a.explain(err)
 }
 
 // joined is called when the store has confirmed that the ticket is queued.

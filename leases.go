@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -40,8 +41,10 @@ func newLeases(c *core, m *removals) *leases {
 	}
 }
 
-// errLate means that a grant came when its lease was over.
-var errLate = errors.New("the lease was over when the answer came")
+// lostEarly is the ErrLost of a ticket that is lost before its lease is in the books.
+func lostEarly(cause error) error {
+	return fmt.Errorf("%w before the acquisition was done: %w", ErrLost, cause)
+}
 
 // earlyLoss is a loss that the driver has reported of a ticket that is not in the books:
 // its Acquire may be about to return.
@@ -50,8 +53,8 @@ type earlyLoss struct {
 	at    time.Time
 }
 
-// add adds a new lease. It fails after close, when the validity is over already, and
-// when the driver has reported the loss of the ticket.
+// add adds a new lease. It fails with ErrClosed after close, and with ErrLost when the
+// validity is over already or the driver has reported the loss of the ticket.
 func (ls *leases) add(l *lease, now time.Time) error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -59,11 +62,11 @@ func (ls *leases) add(l *lease, now time.Time) error {
 		return ErrClosed
 	}
 	if !now.Before(l.validUntil) {
-		return errLate
+		return lostEarly(fmt.Errorf("the lease of %v was over when the store had answered", l.ttl))
 	}
 	if e, ok := ls.early[l.hold.ID]; ok {
 		delete(ls.early, l.hold.ID)
-		return e.cause
+		return lostEarly(e.cause)
 	}
 	ls.byID[l.hold.ID] = l
 	if l.reentrant {

@@ -21,11 +21,7 @@ func init() {
 		},
 		mutant{
 			name: "core: the renewal of a late grant has no bound", file: "acquisition.go",
-			old: "queued := a.isQueued()\n\ta.expectAnswer()", new: "queued := a.isQueued()",
-		},
-		mutant{
-			name: "core: a wait that renews a late grant is queued no more", file: "acquisition.go",
-			old: "if queued {\n\t\ta.setQueued() // as before", new: "if queued && false {\n\t\ta.setQueued() // as before",
+			old: "context.WithTimeoutCause(a, bound, noAnswer(bound))", new: "context.WithCancel(a)",
 		},
 		mutant{
 			name: "core: a waiter between two tickets is lost", file: "acquisition.go",
@@ -37,7 +33,7 @@ func init() {
 		},
 		mutant{
 			name: "core: a grant that is over when it comes is given to the caller", file: "leases.go",
-			old: "if !now.Before(l.validUntil) {\n\t\treturn errLate", new: "if false {\n\t\treturn errLate",
+			old: "if !now.Before(l.validUntil) {\n\t\treturn lostEarly", new: "if false {\n\t\treturn lostEarly",
 		},
 		mutant{
 			name: "core: the ticket of a lease that is over is not removed", file: "leases.go",
