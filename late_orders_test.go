@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,17 +24,20 @@ type lateGrant struct {
 	how    string  // how the lock is asked for
 	kind   string  // of the lease
 
+	ended  time.Time // when the call has to end; zero: by itself
+	faults []string
+
+	mu       sync.Mutex
 	hold     driver.Hold
-	ended    time.Time // when the call has to end; zero: by itself
 	renewals int
-	faults   []string
+	renewed  bool // one of them
 }
 
 // A grant comes late, and what can happen then happens before or after it has come. The
 // caller returns in time, with a lock that the store's lease outlasts or an error that says
 // what has happened, and the queue is empty in the end.
 func TestLateGrantInEveryOrder(t *testing.T) {
-	each(func(g lateGrant) {
+	each(func(g *lateGrant) {
 		synctest.Test(t, func(*testing.T) { g.run() })
 		for _, f := range g.faults {
 			t.Errorf("%v late by %v, claim %v, answer %s, %s after %v, %s, %s: %s", g.ttl, g.late, g.claim, g.answer, g.event, g.after, g.how, g.kind, f)
@@ -41,17 +45,18 @@ func TestLateGrantInEveryOrder(t *testing.T) {
 	})
 }
 
-func each(f func(lateGrant)) {
-	for _, ttl := range []time.Duration{50 * time.Millisecond, 5 * time.Second} {
-		for _, late := range []float64{0.7, 0.98, 1.2} {
-			for _, claim := range []float64{0, 0.8} {
-				for _, answer := range []string{"at once", "late", "when given up", "never", "lost", "refused", "refused once"} {
-					for _, event := range []string{"nothing", "cancel", "limit", "close", "break", "loss"} {
-						for _, after := range []float64{0.5, 1.0001} {
-							for _, how := range []string{"direct", "waiter", "try", "group", "owner"} {
-								for _, kind := range []string{"renewed", "fixed", "minhold"} {
-									f(lateGrant{ttl: ttl, late: late, claim: claim, answer: answer, event: event, after: after, how: how, kind: kind})
-								}
+func each(f func(*lateGrant)) {
+	for _, came := range []struct {
+		ttl  time.Duration
+		late float64
+	}{{50 * time.Millisecond, 0.7}, {50 * time.Millisecond, 1.2}, {5 * time.Second, 0.98}} {
+		for _, claim := range []float64{0, 0.8} {
+			for _, answer := range []string{"at once", "late", "when given up", "never", "lost", "refused", "refused once"} {
+				for _, event := range []string{"nothing", "cancel", "limit", "close", "break", "loss"} {
+					for _, after := range []float64{0.5, 1.0001} {
+						for _, how := range []string{"direct", "waiter", "try", "group", "owner"} {
+							for _, kind := range []string{"renewed", "fixed", "minhold"} {
+								f(&lateGrant{ttl: came.ttl, late: came.late, claim: claim, answer: answer, event: event, after: after, how: how, kind: kind})
 							}
 						}
 					}
@@ -109,14 +114,22 @@ func (g *lateGrant) run() {
 	}
 }
 
+func (g *lateGrant) ticket() driver.Hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hold
+}
+
 // acquire has the first grant of a come late.
 func (g *lateGrant) acquire(lateness time.Duration) func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
 	return func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
 		grant, err := next(ctx, r)
-		if err != nil || r.Name != "a" || g.hold.ID != "" {
+		if err != nil || r.Name != "a" || g.ticket().ID != "" {
 			return grant, err
 		}
+		g.mu.Lock()
 		g.hold = r.Hold(grant.Token)
+		g.mu.Unlock()
 		grant.Claim = time.Duration(g.claim * float64(g.ttl))
 		select {
 		case <-time.After(lateness):
@@ -129,10 +142,13 @@ func (g *lateGrant) acquire(lateness time.Duration) func(context.Context, driver
 // renew answers the renewals of that grant.
 func (g *lateGrant) renew(s *pusher) func(context.Context, driver.Renewal, renewFunc) error {
 	return func(ctx context.Context, r driver.Renewal, next renewFunc) error {
-		if r.Hold.ID != g.hold.ID {
+		if r.Hold.ID != g.ticket().ID {
 			return next(ctx, r)
 		}
+		g.mu.Lock()
 		g.renewals++
+		first := g.renewals == 1
+		g.mu.Unlock()
 		switch g.answer {
 		case "late":
 			select {
@@ -154,10 +170,13 @@ func (g *lateGrant) renew(s *pusher) func(context.Context, driver.Renewal, renew
 		case "refused":
 			return driver.Unavailable(errRefused)
 		case "refused once":
-			if g.renewals == 1 {
+			if first {
 				return driver.Unavailable(errRefused)
 			}
 		}
+		g.mu.Lock()
+		g.renewed = true
+		g.mu.Unlock()
 		return next(ctx, r)
 	}
 }
@@ -187,9 +206,9 @@ func (g *lateGrant) happens(s *pusher, c *locker.Client, at time.Duration, cance
 	case "break", "loss":
 		time.AfterFunc(at, func() {
 			if g.event == "loss" {
-				s.notify(g.hold, errors.New("the session has ended"))
+				s.notify(g.ticket(), errors.New("the session has ended"))
 			}
-			_ = s.Driver.Release(context.Background(), g.hold)
+			_ = s.Driver.Release(context.Background(), g.ticket())
 		})
 	}
 	return opts
@@ -224,7 +243,13 @@ func (g *lateGrant) checkError(err error) {
 // checkHeld checks that the store has the ticket for as long as the lock is held, and that
 // a store that answers renews it.
 func (g *lateGrant) checkHeld(s *pusher, k *locker.Lock) {
-	taken := g.event == "break" || g.event == "loss" || g.event == "close" || g.answer == "lost"
+	g.mu.Lock()
+	renewed := g.renewed
+	g.mu.Unlock()
+	if g.kind == "minhold" && g.claim > 0 && k.Locks()[0].Token() == g.ticket().Token && !renewed {
+		g.fault("the lease is shorter than the minimum hold")
+	}
+	taken := g.event == "break" || g.event == "loss" || g.event == "close"
 	for range 5 {
 		until := k.Deadline()
 		q, _ := s.Inspect(context.Background(), "a")
