@@ -16,13 +16,14 @@ type acquisition struct {
 	c       *Client
 	name    string
 	r       request
-	try     bool          // do not wait
-	id      uint64        // for observers
-	most    time.Duration // the longest lease that the store gives; 0: any
-	pending *pending      // of an explicit owner, or nil
-	sure    bool          // the store has confirmed that the present ticket is queued
-	waited  bool          // the observers were notified of EventWaiting
-	granted bool          // and of EventAcquired or EventReentered: no EventFailed follows
+	req     driver.Request // for the present ticket; without ID: there was none yet
+	try     bool           // do not wait
+	id      uint64         // for observers
+	most    time.Duration  // the longest lease that the store gives; 0: any
+	pending *pending       // of an explicit owner, or nil
+	sure    bool           // the store has confirmed that the present ticket is queued
+	waited  bool           // the observers were notified of EventWaiting
+	granted bool           // and of EventAcquired or EventReentered: no EventFailed follows
 }
 
 // undoWait is how long a call that has failed waits for its ticket to be removed. A
@@ -46,6 +47,9 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	if err := a.r.read(ctx, c, opts); err != nil {
 		return nil, err
 	}
+	if !a.r.owned {
+		a.r.owner = c.process
+	}
 	if err := a.begin(ctx, c.core); err != nil {
 		return nil, err
 	}
@@ -59,6 +63,9 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	returned := false
 	defer func() {
 		if !returned { // an observer panicked
+			if a.req.ID != "" {
+				a.c.leases.undoPanicked(a.req.Hold(0))
+			}
 			a.failed(errPanicked)
 		}
 	}()
@@ -95,11 +102,11 @@ func (a *acquisition) queue() (*Lock, error) {
 	if a.most > 0 && a.r.minHold > a.most {
 		return nil, fmt.Errorf("%w: a minimum hold of %v: this store gives at most %v", ErrUnsupported, a.r.minHold, a.most)
 	}
-	req := a.request(max(a.r.leaseLength(), bounds.MinTTL))
+	a.req = a.request(max(a.r.leaseLength(), bounds.MinTTL))
 	pause := newBackoff()
 	for rejoins := false; ; {
-		req.ID = newID()
-		k, err := a.once(req)
+		a.req.ID = newID()
+		k, err := a.ticket()
 		switch {
 		case err == nil:
 			return k, nil
@@ -134,7 +141,7 @@ func (a *acquisition) neverHeld(err error) error {
 func (a *acquisition) request(ttl time.Duration) driver.Request {
 	r := &a.r
 	req := driver.Request{
-		Name: a.name, Owner: a.owner(), Note: r.note,
+		Name: a.name, Owner: r.owner, Note: r.note,
 		Shared: r.shared, Limit: r.limit,
 		TTL: ttl, Renewed: !r.fixed, Wait: !a.try, MinHold: r.minHold,
 	}
@@ -144,39 +151,18 @@ func (a *acquisition) request(ttl time.Duration) driver.Request {
 	return req
 }
 
-// owner is the owner of the ticket.
-func (a *acquisition) owner() string {
-	if a.r.owned {
-		return a.r.owner
-	}
-	return a.c.process
-}
-
-// once asks the store for a grant, with one ticket. If that fails and the store may
-// have the ticket, the ticket is removed; after undoWait, in the background.
-func (a *acquisition) once(req driver.Request) (*Lock, error) {
-	returned := false
-	defer func() {
-		if !returned { // an observer panicked
-			a.c.leases.undoPanicked(req.Hold(0))
-		}
-	}()
-	k, err := a.ticket(req)
-	returned = true
-	return k, err
-}
-
-// ticket asks the store for a grant, and makes a lease of it.
-func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
+// ticket asks the store for a grant, with one ticket, and makes a lease of it. If that fails
+// and the store may have the ticket, the ticket is removed; after undoWait, in the background.
+func (a *acquisition) ticket() (*Lock, error) {
 	if a.c.removals.full.Load() {
 		return nil, errFull
 	}
 	a.sure = false
-	g, asked, err := a.grant(req)
+	g, asked, err := a.grant()
 	if err == nil {
-		k, err := a.adopt(req, g, asked, false)
+		k, err := a.adopt(g, asked, false)
 		if err != nil {
-			a.c.removals.orphan(req.Hold(g.Token), false)
+			a.c.removals.orphan(a.req.Hold(g.Token), false)
 		}
 		return k, err
 	}
@@ -186,16 +172,16 @@ func (a *acquisition) ticket(req driver.Request) (*Lock, error) {
 	case errors.Is(err, driver.ErrLost) && a.Err() == nil:
 		return nil, err
 	case !errors.Is(err, driver.ErrNoTicket):
-		a.c.removals.orphan(req.Hold(0), !a.sure)
+		a.c.removals.orphan(a.req.Hold(0), !a.sure)
 	}
 	return nil, a.neverHeld(err)
 }
 
 // grant asks the store for a grant. asked is Grant.Asked by the core's clock.
-func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time, err error) {
+func (a *acquisition) grant() (g driver.Grant, asked time.Time, err error) {
 	c := a.c
 	offset := c.clock.lastOffset()
-	g, err = c.d.Acquire(a, req)
+	g, err = c.d.Acquire(a, a.req)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		c.answered()
 	}
@@ -211,13 +197,13 @@ func (a *acquisition) grant(req driver.Request) (g driver.Grant, asked time.Time
 // adopt makes a lease of a grant, unless the lease is over already or the Client
 // was closed meanwhile. If the lease is too short to be renewed on schedule, it is renewed
 // once before its caller gets it.
-func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time, renewed bool) (*Lock, error) {
+func (a *acquisition) adopt(g driver.Grant, asked time.Time, renewed bool) (*Lock, error) {
 	c := a.c
 	now := c.clock.recent()
 	if now.Sub(asked) > suspendCheckAfter {
 		now = c.clock.now()
 	}
-	l := newLease(c.core, &a.r, req, g, asked, now)
+	l := newLease(c.core, &a.r, &a.req, g, asked, now)
 	l.first.c = c
 	l.reentrant = a.pending != nil
 	if len(c.observers) > 0 {
@@ -225,7 +211,7 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
 	}
 	if !renewed && l.isBrief(now) {
-		return a.renewFirst(req, g, asked, l.validUntil)
+		return a.renewFirst(g, asked, l.validUntil)
 	}
 	if err := c.leases.add(l, now); err != nil {
 		return nil, err
@@ -243,7 +229,7 @@ func (a *acquisition) adopt(req driver.Request, g driver.Grant, asked time.Time,
 // the clock: the machine may have been suspended while the ticket waited. If the renewal
 // fails, the caller gets the grant as it came, while that is valid; a request that hangs is
 // given up in time for the schedule to renew the lease.
-func (a *acquisition) renewFirst(req driver.Request, g driver.Grant, came, validUntil time.Time) (*Lock, error) {
+func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*Lock, error) {
 	c := a.c
 	asked, bound := c.clock.now(), c.answerTimeout
 	if third := validUntil.Sub(asked) / 3; third > 50*time.Millisecond {
@@ -251,15 +237,15 @@ func (a *acquisition) renewFirst(req driver.Request, g driver.Grant, came, valid
 	}
 	ctx, cancel := context.WithTimeoutCause(a, bound, noAnswer(bound))
 	defer cancel()
-	err := c.d.Renew(ctx, req.Hold(g.Token), req.TTL)
+	err := c.d.Renew(ctx, a.req.Hold(g.Token), a.req.TTL)
 	switch {
 	case err == nil:
 		g.Claim = 0
-		return a.adopt(req, g, asked, true)
+		return a.adopt(g, asked, true)
 	case errors.Is(err, driver.ErrLost):
 		return nil, lostEarly(err)
 	case c.clock.now().Before(validUntil) && (g.Claim == 0 || a.r.minHold <= g.Claim):
-		return a.adopt(req, g, came, true)
+		return a.adopt(g, came, true)
 	case a.Err() == nil:
 		err = c.silent(ctx, err)
 	}
@@ -298,7 +284,7 @@ func (a *acquisition) failed(err error) {
 // event is an Event of the acquisition.
 func (a *acquisition) event(kind EventKind, err error) Event {
 	return Event{
-		Kind: kind, ID: a.id, Name: a.name, Owner: a.owner(), Shared: a.r.shared,
+		Kind: kind, ID: a.id, Name: a.name, Owner: a.r.owner, Shared: a.r.shared,
 		Elapsed: time.Since(a.begun), Waited: a.waited, Err: err,
 	}
 }

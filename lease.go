@@ -54,7 +54,7 @@ type lease struct {
 var errExpired = errors.New("the lease was not renewed in time")
 
 // newLease makes the lease of a grant. asked is Grant.Asked by the core's clock.
-func newLease(c *core, r *request, req driver.Request, g driver.Grant, asked, now time.Time) *lease {
+func newLease(c *core, r *request, req *driver.Request, g driver.Grant, asked, now time.Time) *lease {
 	l := &lease{
 		core: c, hold: req.Hold(g.Token), owner: req.Owner, maxLease: g.TTL,
 		began: now, minHold: r.minHold, ttl: r.ttl,
@@ -84,7 +84,7 @@ func (l *lease) beginProvisional(length time.Duration, asked, now time.Time) {
 // lease is longer than the caller asked for, because the store's minimum is longer or the
 // lease is a session's, validity may begin later, up to now, as long as it ends before
 // the store's lease.
-func startOf(r *request, req driver.Request, g driver.Grant, asked, now time.Time) time.Time {
+func startOf(r *request, req *driver.Request, g driver.Grant, asked, now time.Time) time.Time {
 	given := req.TTL
 	if g.TTL > 0 {
 		given = min(given, g.TTL)

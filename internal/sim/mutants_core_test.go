@@ -45,7 +45,7 @@ func init() {
 		},
 		mutant{
 			name: "core: an acquisition that has panicked leaves its ticket", file: "acquisition.go",
-			old: "\t\t\ta.c.leases.undoPanicked(req.Hold(0))\n", new: "",
+			old: "\t\t\t\ta.c.leases.undoPanicked(a.req.Hold(0))\n", new: "",
 		},
 		mutant{
 			name: "core: an acquisition that has panicked has no last event", file: "acquisition.go",
