@@ -20,7 +20,6 @@ type Client struct {
 	*core
 	removals *removals
 	leases   *leases
-	owners   *owners
 	defaults []Option
 
 	closed chan struct{} // closed when Close is done
@@ -77,7 +76,6 @@ func New(d driver.Driver, opts ...ClientOption) *Client {
 	}}
 	c.removals = newRemovals(c.core)
 	c.leases = newLeases(c.core, c.removals)
-	c.owners = newOwners(c.leases)
 	for _, o := range opts {
 		if o != nil {
 			o(c)

@@ -6,10 +6,8 @@ import "time"
 func (c *Client) Kept() (leases, owners, removals, scheduled int) {
 	c.leases.mu.Lock()
 	leases, scheduled = len(c.leases.byID)+len(c.leases.byOwner), len(c.leases.schedule)
+	owners = len(c.leases.pending)
 	c.leases.mu.Unlock()
-	c.owners.mu.Lock()
-	owners = len(c.owners.pending)
-	c.owners.mu.Unlock()
 	c.removals.mu.Lock()
 	defer c.removals.mu.Unlock()
 	return leases, owners, len(c.removals.tickets) + len(c.removals.retries) + c.removals.trying, scheduled

@@ -24,20 +24,21 @@ type leases struct {
 
 	mu       sync.Mutex // taken before removals.mu
 	closed   bool
-	byID     map[string]*lease    // by the ticket's ID
-	byOwner  map[ownerKey]*lease  // the reentrant ones
-	early    map[string]earlyLoss // by the ticket's ID: losses of leases that are not added yet
-	sweepAt  int                  // the length at which old ones are removed from early
-	schedule schedule[*lease]     // all, by when they are to be renewed, or end
-	running  bool                 // the goroutine runs
-	wakeAt   time.Time            // when it wakes next
-	wake     chan struct{}        // wakes it now
+	byID     map[string]*lease     // by the ticket's ID
+	byOwner  map[ownerKey]*lease   // the reentrant ones
+	pending  map[ownerKey]*pending // acquisitions under way of explicit owners
+	early    map[string]earlyLoss  // by the ticket's ID: losses of leases that are not added yet
+	sweepAt  int                   // the length at which old ones are removed from early
+	schedule schedule[*lease]      // all, by when they are to be renewed, or end
+	running  bool                  // the goroutine runs
+	wakeAt   time.Time             // when it wakes next
+	wake     chan struct{}         // wakes it now
 }
 
 func newLeases(c *core, m *removals) *leases {
 	return &leases{
 		core: c, removals: m, wake: make(chan struct{}, 1),
-		byID: make(map[string]*lease), byOwner: make(map[ownerKey]*lease),
+		byID: make(map[string]*lease), byOwner: make(map[ownerKey]*lease), pending: make(map[ownerKey]*pending),
 	}
 }
 
@@ -74,13 +75,6 @@ func (ls *leases) add(l *lease, now time.Time) error {
 	}
 	ls.plan(l)
 	return nil
-}
-
-// heldBy returns the lease that an explicit owner re-enters, or nil.
-func (ls *leases) heldBy(key ownerKey) *lease {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return ls.byOwner[key]
 }
 
 // reenter adds a handle to a lease that is held, and reports whether the lease is
@@ -280,8 +274,6 @@ func (ls *leases) close() []*lease {
 		handles = append(handles, ls.detach(l, released)...)
 	}
 	ls.mu.Unlock()
-	for _, k := range handles {
-		k.end(ErrReleased)
-	}
+	endAll(handles, ErrReleased)
 	return all
 }

@@ -70,7 +70,7 @@
 //
 //	Client, Lock       the API: client.go, lock.go and the files named after their concept
 //	  │
-//	acquisition        acquisition.go, reentry.go: from options to a lease; owners.mu
+//	acquisition        acquisition.go, reentry.go: from options to a lease
 //	  │
 //	leases             leases.go, lease.go, renewal.go: validity, renewal, loss; leases.mu
 //	  │

@@ -79,15 +79,6 @@ func (a *acquisition) ask(request func(context.Context) error) error {
 // ownerKey identifies the lease that an explicit owner re-enters.
 type ownerKey struct{ name, owner string }
 
-// owners are the acquisitions under way of explicit owners, one for each owner
-// and name. The leases that owners hold are in leases.byOwner.
-type owners struct {
-	leases *leases
-
-	mu      sync.Mutex // taken before leases.mu
-	pending map[ownerKey]*pending
-}
-
 // pending is the acquisition under way of one explicit owner. Other goroutines
 // with the same owner wait for it.
 type pending struct {
@@ -97,34 +88,29 @@ type pending struct {
 	ended  chan struct{} // closed when the acquisition has ended
 }
 
-func newOwners(b *leases) *owners {
-	return &owners{leases: b, pending: make(map[ownerKey]*pending)}
-}
-
-// find returns the lease that the owner holds, or its acquisition under way, or
+// findOwned returns the lease that the owner holds, or its acquisition under way, or
 // else a new acquisition, which the caller runs (mine).
 //
-// A lease is added before its acquisition leaves pending, so with mu held at
-// least one of them is found.
-func (o *owners) find(key ownerKey, shared bool) (l *lease, p *pending, mine bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if l := o.leases.heldBy(key); l != nil {
+// A lease is added before its acquisition leaves pending, so one of them is found.
+func (ls *leases) findOwned(key ownerKey, shared bool) (l *lease, p *pending, mine bool) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l := ls.byOwner[key]; l != nil {
 		return l, nil, false
 	}
-	if p := o.pending[key]; p != nil {
+	if p := ls.pending[key]; p != nil {
 		return nil, p, false
 	}
 	p = &pending{shared: shared, queued: make(chan struct{}), ended: make(chan struct{})}
-	o.pending[key] = p
+	ls.pending[key] = p
 	return nil, p, true
 }
 
-// finish ends an acquisition that find returned with mine.
-func (o *owners) finish(key ownerKey, p *pending) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.pending, key)
+// finishOwned ends an acquisition that findOwned returned with mine.
+func (ls *leases) finishOwned(key ownerKey, p *pending) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.pending, key)
 	close(p.ended)
 }
 
@@ -136,7 +122,7 @@ func (p *pending) joined() { p.once.Do(func() { close(p.queued) }) }
 func (a *acquisition) runOwned() (*Lock, error) {
 	key := ownerKey{a.name, a.r.owner}
 	for {
-		l, p, mine := a.c.owners.find(key, a.r.shared)
+		l, p, mine := a.c.leases.findOwned(key, a.r.shared)
 		switch {
 		case mine:
 			return a.queueFor(key, p)
@@ -158,7 +144,7 @@ func (a *acquisition) runOwned() (*Lock, error) {
 
 // queueFor queues for an owner, whose acquisition under way is p.
 func (a *acquisition) queueFor(key ownerKey, p *pending) (*Lock, error) {
-	defer a.c.owners.finish(key, p)
+	defer a.c.leases.finishOwned(key, p)
 	a.pending = p
 	return a.queue()
 }
