@@ -181,7 +181,7 @@ func (c *Client) Close() error {
 	until := time.Now().Add(c.releaseTimeout)
 	held := c.leases.close()
 	defer close(c.closed)
-	defer deliverEach(held)
+	defer deliverEach(held, (*lease).deliver)
 	c.removals.startClosing()
 	err := c.removeAll(held, until)
 	c.tasks.wait(until)

@@ -103,7 +103,7 @@ func (k *Lock) releaseSoon(ctx context.Context) error {
 	defer timer.Stop()
 	select {
 	case o := <-done:
-		deliverEnds(o.ended)
+		deliverEach(o.ended, (*lease).deliverEnd)
 		return o.err
 	case <-timer.C:
 		close(gone)

@@ -107,7 +107,7 @@ func groupBegun(ctx context.Context) (at time.Time, ok bool) {
 // after undoWait is removed in the background.
 func (k *Lock) giveUp(ctx context.Context) {
 	ended, _ := k.releaseMembers(ctx, undoWait) // the observers are notified
-	deliverEnds(ended)
+	deliverEach(ended, (*lease).deliverEnd)
 }
 
 // releaseGroup releases all members, even if one of them was lost. It returns the leases

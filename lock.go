@@ -218,7 +218,7 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 func (k *Lock) Release(ctx context.Context) error {
 	if k.lease == nil {
 		ended, err := k.releaseGroup(ctx)
-		deliverEnds(ended)
+		deliverEach(ended, (*lease).deliverEnd)
 		return err
 	}
 	ended, err := k.release(ctx, time.Time{})

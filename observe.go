@@ -135,14 +135,6 @@ func (l *lease) deliverEnd() {
 	l.deliver()
 }
 
-// deliverEnds is deliverEnd of several leases, each even if an observer panics.
-func deliverEnds(ls []*lease) {
-	if len(ls) > 0 {
-		defer deliverEnds(ls[1:])
-		ls[0].deliverEnd()
-	}
-}
-
 // deliverNext delivers the next event. It reports false if there is none, or another
 // goroutine delivers.
 func (l *lease) deliverNext() bool {
@@ -185,11 +177,11 @@ func (c *core) deliverOne(o *observed, next queuedEvent) {
 	c.notify(next.ctx, next.e)
 }
 
-// deliverEach delivers the events of several leases, each even if an observer panics.
-func deliverEach(ls []*lease) {
+// deliverEach calls deliver for each of several leases, even if an observer panics.
+func deliverEach(ls []*lease, deliver func(*lease)) {
 	if len(ls) > 0 {
-		defer deliverEach(ls[1:])
-		ls[0].deliver()
+		defer deliverEach(ls[1:], deliver)
+		deliver(ls[0])
 	}
 }
 
