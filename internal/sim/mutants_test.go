@@ -31,7 +31,7 @@ type mutant struct {
 var mutants = []mutant{
 	{
 		name: "core: a cancelled wait leaves its ticket", file: "acquisition.go",
-		old: "\t\ta.c.removals.orphan(req.Hold(0), !a.sure)\n\t}\n\treturn nil, a.neverHeld(err)", new: "\t}\n\treturn nil, a.neverHeld(err)",
+		old: "\t\ta.c.removals.orphan(a.req.Hold(0), !a.sure)\n\t}\n\treturn nil, a.neverHeld(err)", new: "\t}\n\treturn nil, a.neverHeld(err)",
 	},
 	{
 		name: "core: a release that was not answered is not repeated", file: "removal.go",
