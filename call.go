@@ -52,8 +52,11 @@ func (c *core) ask(ctx context.Context, request func(context.Context) error) err
 		return err
 	}
 	defer l.end()
-	return l.explain(request(&l))
+	return l.ask(request)
 }
+
+// ask makes a request to the store within the limits of the call.
+func (c *call) ask(request func(context.Context) error) error { return c.explain(request(c)) }
 
 // begin begins the call. If it returns nil, the caller calls end.
 func (c *call) begin(ctx context.Context, shared *core) error {
@@ -251,7 +254,7 @@ func (c *call) explain(err error) error {
 	case waitOver && c.isQueued():
 		return c.endOfWait(err, ErrNotAcquired, cause)
 	case waitOver:
-		return because(err, ErrUnavailable, noAnswer(c.wait))
+		return because(err, ErrUnavailable, noAnswer(c.wait), cause)
 	case c.isQueued():
 		return c.endOfWait(err, ended, foreign(ended, cause))
 	default:

@@ -67,15 +67,6 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 	return k, nil
 }
 
-// ask makes a request to the store within the limits of the acquisition.
-func (a *acquisition) ask(request func(context.Context) error) error {
-	err := request(a)
-	if err != nil && errors.Is(context.Cause(a), errWaitOver) {
-		err = errors.Join(err, errWaitOver)
-	}
-	return a.explain(err)
-}
-
 // ownerKey identifies the lease that an explicit owner re-enters.
 type ownerKey struct{ name, owner string }
 
