@@ -81,8 +81,7 @@
 //     its first ticket). If a lock is released while a transaction that it guards is open, its row is removed in the
 //     same way. A process that gives up a request that is not answered, closes the driver and ends, may leave a ticket for
 //     one TTL, if the request arrives after that, and within 2 s after it was sent.
-//   - While a transaction guards a lease that is over, waiters check more and more seldom whether it has ended, down to
-//     twice a second.
+//   - While a transaction guards a lease that is over, waiters check four times a second whether it has ended.
 //   - Deadlocks, serialization failures, timeouts of locks and statements, a server that is starting or a replica
 //     for the moment, and too many connections are retried until the context ends. The error then wraps
 //     driver.ErrUnavailable if the database refuses everybody. All other errors are returned at once: missing rights,

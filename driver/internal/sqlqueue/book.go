@@ -72,7 +72,6 @@ type outcome struct {
 type waitedFor struct {
 	waiters int
 	due     time.Time // when to check its queue
-	stuck   time.Time // since when something is due in it; zero: nothing is
 }
 
 func newBook(liveness time.Duration) book {
@@ -232,29 +231,6 @@ func (b *book) setDue(name string, at time.Time) {
 	defer b.mu.Unlock()
 	if n := b.byName[name]; n != nil && at.Before(n.due) {
 		n.due = at
-	}
-}
-
-// stuckFor records that something is due in a queue, and returns for how long it has been.
-func (b *book) stuckFor(name string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.byName[name]
-	if n == nil {
-		return 0
-	}
-	if n.stuck.IsZero() {
-		n.stuck = time.Now()
-	}
-	return time.Since(n.stuck)
-}
-
-// moved records that nothing is due in a queue.
-func (b *book) moved(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n := b.byName[name]; n != nil {
-		n.stuck = time.Time{}
 	}
 }
 
