@@ -127,12 +127,6 @@ func (s *store) create(ctx context.Context, missing error) error {
 		return fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", missing)
 	}
-	select {
-	case s.creating <- struct{}{}:
-		defer func() { <-s.creating }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 	if err := s.with(ctx, s.createProcedures); err != nil { // first: who finds the tables relies on them
 		return err
 	}
