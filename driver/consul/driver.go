@@ -14,6 +14,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 	"github.com/lockerproject/locker/driver/internal/protocol"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Times that the server fixes, unless it is configured otherwise.
@@ -95,11 +96,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		return nil, errors.New("consul: New needs a client, got nil")
 	}
 	o := options{prefix: "locker", minTTL: minTTL, queryWait: queryWait, version: version}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if err := checkPrefix(o.prefix); err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}

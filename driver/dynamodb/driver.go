@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Defaults of options.
@@ -68,11 +69,7 @@ var (
 // the table when it is first used.
 func New(client *sdk.Client, table string, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, close: func() {}}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if client == nil {
 		return nil, errors.New("dynamodb: New: want a client")
 	}

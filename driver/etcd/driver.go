@@ -17,6 +17,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 	"github.com/lockerproject/locker/driver/internal/protocol"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Driver takes locks in one etcd. Several Drivers on one etcd, with the same prefix,
@@ -85,11 +86,7 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 
 func newOptions(opts []Option) (options, error) {
 	o := options{prefix: DefaultPrefix, version: version}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	var err error
 	o.prefix, err = checkPrefix(o.prefix)
 	return o, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -51,11 +52,7 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l 
 
 func newOptions(opts []Option) (options, error) {
 	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	return o, sqlqueue.CheckLiveness(o.liveness)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -82,11 +83,7 @@ func newOptions(opts []Option) (options, *wire, error) {
 		prefix: DefaultPrefix, schema: DefaultSchema, liveness: DefaultLiveness,
 		listen: true, create: true,
 	}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if err := sqlqueue.CheckLiveness(o.liveness); err != nil {
 		return o, nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/protocol"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Driver keeps locks in Redis. Make it with [New] or by URL.
@@ -108,11 +109,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("redis: New: %w: a Ring; want a client of one server, of Sentinel, or of a Cluster", driver.ErrUnsupported)
 	}
 	o := options{prefix: DefaultPrefix}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if err := o.check(client); err != nil {
 		return nil, fmt.Errorf("redis: New: %w", err)
 	}

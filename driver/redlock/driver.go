@@ -14,6 +14,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/protocol"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Driver keeps locks on a majority of independent Redis servers. Make it with
@@ -111,11 +112,7 @@ func WithDrift(part float64) Option { return func(o *options) { o.drift = part }
 // sends no request.
 func New(clients []redis.UniversalClient, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, drift: DefaultDrift}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	nodes, err := single(clients)
 	if err == nil {
 		err = o.check()
