@@ -47,7 +47,6 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 // take asks for a ticket until it is granted, refused, or queued.
 func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
 	unanswered := false
-	defer e.book.asking(r.ID)()
 	for {
 		answer, err := Repeat(ctx, e, true, func() (Answer, error) {
 			answered := func() {}
@@ -178,43 +177,6 @@ func (b *book) sending(id string, left time.Duration) (answered func()) {
 		if !before.IsZero() {
 			b.arriving[id] = before
 		}
-	}
-}
-
-// asking records that a ticket is asked for. The result is called when that has ended.
-func (b *book) asking(id string) (ended func()) {
-	c := make(chan struct{})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.asked[id] = c
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.asked[id] == c {
-			delete(b.asked, id)
-		}
-		close(c)
-	}
-}
-
-// askBound is how long a release waits for the answer to a request for its ticket that is under way.
-const askBound = 250 * time.Millisecond
-
-// awaitAsked waits until no request for a ticket is under way, but not for long. A ticket may be seen, and be released by
-// others, before the answer: InnoDB shows what was committed before it is on the disk.
-func (b *book) awaitAsked(ctx context.Context, id string) {
-	b.mu.Lock()
-	c := b.asked[id]
-	b.mu.Unlock()
-	if c == nil {
-		return
-	}
-	timer := time.NewTimer(askBound)
-	defer timer.Stop()
-	select {
-	case <-c:
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 
