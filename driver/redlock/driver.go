@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 	"github.com/lockerproject/locker/driver/internal/protocol"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 	"github.com/lockerproject/locker/driver/internal/setup"
@@ -33,7 +34,7 @@ type Driver struct {
 	protocolKey string
 
 	heartbeats redisqueue.Heartbeats
-	life       *redisqueue.Life
+	life       *life.Life
 	ctx        context.Context //nolint:containedctx // of background tasks: ends when Close waits for nothing any more
 	cancel     context.CancelFunc
 	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
@@ -179,7 +180,7 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 	d := &Driver{
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift, keys: keys, channel: keys.Channel(),
 		numbers: newNumbers(len(clients)),
-		life:    redisqueue.NewLife(),
+		life:    life.New(),
 		waiters: make(map[string]*waiter),
 		held:    make(map[string]*ticket),
 	}
@@ -242,7 +243,7 @@ func (d *Driver) Close() error {
 	d.heartbeats.Close()
 	d.each(func(n *node) { n.pipe.Close(closeBound) })
 	d.cancel()
-	wait := redisqueue.Ending(func() {
+	wait := life.Ending(func() {
 		d.each(func(n *node) { n.listener.Close() })
 		d.life.Wait()
 	})
