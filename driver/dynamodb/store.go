@@ -75,7 +75,7 @@ func (s *store) ready(ctx context.Context) error {
 		return nil
 	}
 	_, err := s.checking.Get(ctx, s.life, func() (struct{}, error) {
-		err := s.check(s.life.Ctx)
+		err := s.check(s.life)
 		s.checked.Store(err == nil)
 		return struct{}{}, err
 	})

@@ -98,7 +98,7 @@ func (c *client) dial() (*conn, error) {
 
 // open connects, logs in, and reads the settings: another server may answer at the address now.
 func (c *client) open() (*conn, error) {
-	ctx, cancel := context.WithTimeout(c.life.Ctx, c.o.dialTimeout)
+	ctx, cancel := context.WithTimeout(c.life, c.o.dialTimeout)
 	defer cancel()
 	nc, err := c.o.dial(ctx, "tcp", c.addr)
 	if err != nil {

@@ -120,7 +120,7 @@ func (c *client) begin() (*session, error) {
 		return nil, err
 	}
 	s := &session{nc: nc, js: js, names: c.names, timeout: c.o.timeout, reconnects: nc.Stats().Reconnects, dead: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(c.life.Ctx, c.o.timeout)
+	ctx, cancel := context.WithTimeout(c.life, c.o.timeout)
 	defer cancel()
 	info, err := c.bucket(ctx, s)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *client) watchOver(nc *natsgo.Conn) {
 			select {
 			case <-lost:
 			case <-closed:
-			case <-c.life.Ctx.Done():
+			case <-c.life.Done():
 				return
 			}
 			c.session()
@@ -209,7 +209,7 @@ func (c *client) reach() (*natsgo.Conn, error) {
 // dial connects to one of the servers. When a connection has ended, the next request makes another, and so can report
 // why there is none.
 func (c *client) dial() (*natsgo.Conn, error) {
-	d := &dialer{ctx: c.life.Ctx, timeout: c.o.dialTimeout}
+	d := &dialer{ctx: c.life, timeout: c.o.dialTimeout}
 	opts := append([]natsgo.Option{
 		natsgo.Name("locker"), natsgo.NoReconnect(), natsgo.SkipHostLookup(), natsgo.SetCustomDialer(d),
 		natsgo.Timeout(c.o.dialTimeout), natsgo.PingInterval(c.o.timeout / 2), natsgo.MaxPingsOutstanding(2), natsgo.FlusherTimeout(c.o.timeout),
@@ -274,7 +274,7 @@ func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamInfo,
 	case errors.Is(err, natsgo.ErrNoResponders):
 		return nil, driver.Unavailable(errNoJetStream)
 	case err != nil:
-		return nil, s.failed(ctx, c.life.Ctx, err, subject)
+		return nil, s.failed(ctx, c.life, err, subject)
 	}
 	info := stream.CachedInfo()
 	if err := c.names.check(&info.Config, c.o.replicas); err != nil {

@@ -155,7 +155,7 @@ func request[T any](caller context.Context, c *client, f func(ctx context.Contex
 		return r.v, r.err
 	case <-caller.Done():
 		return v, caller.Err()
-	case <-c.life.Ctx.Done():
+	case <-c.life.Done():
 		return v, driver.ErrClosed
 	}
 }
@@ -165,7 +165,7 @@ func request[T any](caller context.Context, c *client, f func(ctx context.Contex
 func repeat[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects []string) (T, error) {
 	for begun, pause := time.Now(), 10*time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		v, err := try(caller, c, f, subjects)
-		if !errors.Is(err, errNoBucket) || time.Since(begun) > c.o.timeout || !retry.Sleep(caller, pause, c.life.Ctx.Done()) {
+		if !errors.Is(err, errNoBucket) || time.Since(begun) > c.o.timeout || !retry.Sleep(caller, pause, c.life.Done()) {
 			return v, err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
@@ -185,11 +186,10 @@ func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	d.closed.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), sqlqueue.CloseBound)
-		defer cancel()
+		begun := time.Now()
 		_ = d.Engine.Close()
 		if d.owned {
-			sqlqueue.Within(ctx, d.s.pool.Close) // waits for requests that are under way: they end with their contexts
+			life.Ending(d.s.pool.Close)(sqlqueue.CloseBound - time.Since(begun)) // waits for requests that are under way: they end with their contexts
 		}
 	})
 	return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A Life holds a driver's background tasks, and its end. Make it with [New].
+// A Life has a driver's background tasks, and is a context that ends with it. Make it with [New].
 type Life struct {
-	Ctx context.Context //nolint:containedctx // ends with End
+	context.Context //nolint:containedctx // ends with End
 
 	end  context.CancelFunc
 	mu   sync.Mutex
@@ -21,7 +21,7 @@ type Life struct {
 // New makes the Life of a driver that is open.
 func New() *Life {
 	l := &Life{}
-	l.Ctx, l.end = context.WithCancel(context.Background())
+	l.Context, l.end = context.WithCancel(context.Background())
 	return l
 }
 
@@ -36,7 +36,7 @@ func (l *Life) Go(f func()) bool {
 	return true
 }
 
-// End ends Ctx. It returns false if it was called before.
+// End ends the context. It returns false if it was called before.
 func (l *Life) End() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,7 @@ func (l *Life) End() bool {
 }
 
 // Closed reports whether End was called.
-func (l *Life) Closed() bool { return l.Ctx.Err() != nil }
+func (l *Life) Closed() bool { return l.Err() != nil }
 
 // Wait waits for what Go has started.
 func (l *Life) Wait() { l.work.Wait() }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // Options are how a driver makes an Engine.
@@ -111,28 +112,16 @@ const CloseBound = 100 * time.Millisecond
 // Close implements driver.Driver. The store stays open: the driver closes it afterwards.
 func (e *Engine) Close() error {
 	e.closed.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), CloseBound)
-		defer cancel()
+		begun := time.Now()
 		e.book.mu.Lock() // see start
 		e.stop()
 		e.book.mu.Unlock()
-		Within(ctx, e.work.Wait)
+		life.Ending(e.work.Wait)(CloseBound)
 		if process, known := e.book.leave(); known {
+			ctx, cancel := context.WithTimeout(context.Background(), CloseBound-time.Since(begun))
+			defer cancel()
 			_ = e.store.Leave(ctx, process) // else the row expires
 		}
 	})
 	return nil
-}
-
-// Within runs f, and waits for it until ctx ends.
-func Within(ctx context.Context, f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
 }
