@@ -50,10 +50,14 @@ func WithoutCreate() Option { return func(o *options) { o.create = false } }
 // it: an existing database logs as its DSN says (mysql.Config.Logger, mysql.SetLogger).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-func newOptions(opts []Option) (options, error) {
+func newOptions(opts []Option) (options, *wire, error) {
 	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true}
 	setup.Apply(&o, opts)
-	return o, sqlqueue.CheckLiveness(o.liveness)
+	if err := sqlqueue.CheckLiveness(o.liveness); err != nil {
+		return o, nil, err
+	}
+	w, err := newWire(current, o.prefix)
+	return o, w, err
 }
 
 // engine is what a Driver has of the engine. It is no driver.LossNotifier: a process is woken, and not told why.
@@ -89,11 +93,7 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if db == nil {
 		return nil, errors.New("mysql: New: the database is nil")
 	}
-	o, err := newOptions(opts)
-	if err != nil {
-		return nil, fmt.Errorf("mysql: New: %w", err)
-	}
-	w, err := newWire(current, o.prefix)
+	o, w, err := newOptions(opts)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: New: %w", err)
 	}

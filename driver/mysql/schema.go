@@ -34,11 +34,7 @@ const commentBegin = "locker: tickets, schema "
 // ends it at any semicolon, use its command DELIMITER, as the SQL that locker schema mysql prints does. MySQL before 8.0.29
 // does not know IF NOT EXISTS for a procedure. See also [Driver.Schema].
 func Schema(opts ...Option) (string, error) {
-	o, err := newOptions(opts)
-	if err != nil {
-		return "", fmt.Errorf("mysql: Schema: %w", err)
-	}
-	w, err := newWire(current, o.prefix)
+	_, w, err := newOptions(opts)
 	if err != nil {
 		return "", fmt.Errorf("mysql: Schema: %w", err)
 	}

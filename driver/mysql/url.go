@@ -49,11 +49,7 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := newOptions(append(all, opts...))
-	if err != nil {
-		return nil, err
-	}
-	w, err := newWire(current, o.prefix)
+	o, w, err := newOptions(append(all, opts...))
 	if err != nil {
 		return nil, err
 	}

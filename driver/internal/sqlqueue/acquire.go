@@ -12,7 +12,7 @@ import (
 
 // Acquire implements driver.Driver.
 func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if e.ctx.Err() != nil {
+	if e.life.Closed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
 	w := e.book.add(r)
@@ -38,7 +38,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	case <-ctx.Done():
 		e.book.remove(w, false)
 		return driver.Grant{}, errors.Join(context.Cause(ctx), e.book.lastFault())
-	case <-e.ctx.Done():
+	case <-e.life.Done():
 		e.book.remove(w, false)
 		return driver.Grant{}, driver.ErrClosed
 	}
@@ -110,7 +110,7 @@ func (e *Engine) taken(ctx context.Context, w *waiter, a Answer) (g driver.Grant
 
 // lost returns the error of a wait whose ticket is gone: Close removes tickets, too.
 func (e *Engine) lost(err error) error {
-	if e.ctx.Err() != nil {
+	if e.life.Closed() {
 		return driver.ErrClosed
 	}
 	return err

@@ -55,7 +55,7 @@ func (t *task) run() {
 		select {
 		case <-timer.C:
 		case <-t.e.book.changed:
-		case <-t.e.ctx.Done():
+		case <-t.e.life.Done():
 			return
 		}
 		now := time.Now()
@@ -120,7 +120,7 @@ func (t *task) wakeUp() time.Time {
 
 // bound bounds a request of the task, so that the next one does not wait for a request that hangs.
 func (t *task) bound() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.e.ctx, max(t.e.heartbeatEvery(), 100*time.Millisecond))
+	return context.WithTimeout(t.e.life, max(t.e.heartbeatEvery(), 100*time.Millisecond))
 }
 
 func (t *task) heartbeat() {

@@ -35,10 +35,8 @@ type Engine struct {
 
 	registering chan struct{} // one goroutine registers the process
 
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
+	life   *life.Life
 	closed sync.Once
-	work   sync.WaitGroup
 }
 
 var (
@@ -62,9 +60,8 @@ func New(o Options) *Engine {
 	if o.ListenFor == 0 {
 		o.ListenFor = listenFor
 	}
-	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness)}
+	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness), life: life.New()}
 	e.book.listenToWait = o.ListenToWait
-	e.ctx, e.stop = context.WithCancel(context.Background())
 	return e
 }
 
@@ -94,15 +91,14 @@ func (e *Engine) List(ctx context.Context) ([]string, error) {
 }
 
 // Closing is closed when Close begins.
-func Closing(e *Engine) <-chan struct{} { return e.ctx.Done() }
+func Closing(e *Engine) <-chan struct{} { return e.life.Done() }
 
 // start starts a background task, unless running says that it runs, or the driver is closed.
 func (e *Engine) start(running *bool, task func()) {
 	e.book.mu.Lock()
 	defer e.book.mu.Unlock()
-	if !*running && e.ctx.Err() == nil {
-		*running = true
-		e.work.Go(task)
+	if !*running {
+		*running = e.life.Go(task)
 	}
 }
 
@@ -113,10 +109,8 @@ const CloseBound = 100 * time.Millisecond
 func (e *Engine) Close() error {
 	e.closed.Do(func() {
 		begun := time.Now()
-		e.book.mu.Lock() // see start
-		e.stop()
-		e.book.mu.Unlock()
-		life.Ending(e.work.Wait)(CloseBound)
+		e.life.End()
+		life.Ending(e.life.Wait)(CloseBound)
 		if process, known := e.book.leave(); known {
 			ctx, cancel := context.WithTimeout(context.Background(), CloseBound-time.Since(begun))
 			defer cancel()

@@ -51,7 +51,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, left time.Duration)
 // Release implements driver.Driver. While a request for the ticket may still take it, the ticket is removed, and the
 // answer is that the store is not available: the core asks again, until no request can bring the ticket back.
 func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
-	if e.ctx.Err() != nil {
+	if e.life.Closed() {
 		return driver.ErrClosed
 	}
 	arriving := e.book.mayArrive(h.ID) // before this request is sent: what takes the ticket before it is executed does no harm
