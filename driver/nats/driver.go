@@ -61,12 +61,6 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver          = (*Driver)(nil)
-	_ driver.BatchRenewer    = (*Driver)(nil)
-	_ driver.Breaker         = (*Driver)(nil)
-	_ driver.Shortener       = (*Driver)(nil)
-	_ driver.Bounder         = (*Driver)(nil)
-	_ driver.Pinger          = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
 	_ fmt.Stringer           = (*Driver)(nil)
 )
