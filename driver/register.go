@@ -56,10 +56,13 @@ func Open(ctx context.Context, u *URL) (Driver, error) {
 		return nil, mark(unknownScheme(u.Scheme), ErrInvalidOption)
 	}
 	d, err := open(ctx, u)
-	if err != nil && ctx.Err() == nil && !IsUnavailable(err) {
+	if err == nil {
+		return d, nil
+	}
+	if ctx.Err() == nil && !IsUnavailable(err) {
 		err = mark(err, ErrInvalidOption)
 	}
-	return d, err
+	return nil, err
 }
 
 // packages maps each scheme of this module to its package.

@@ -14,6 +14,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 	"github.com/lockerproject/locker/driver/internal/protocol"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Times that the server fixes, unless it is configured otherwise.
@@ -31,12 +32,10 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver          = (*Driver)(nil)
 	_ driver.Lister          = (*Driver)(nil)
 	_ driver.Breaker         = (*Driver)(nil)
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
-	_ driver.Shortener       = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
 	_ fmt.Stringer           = (*Driver)(nil)
 )
@@ -95,11 +94,7 @@ func New(client *api.Client, opts ...Option) (*Driver, error) {
 		return nil, errors.New("consul: New needs a client, got nil")
 	}
 	o := options{prefix: "locker", minTTL: minTTL, queryWait: queryWait, version: version}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if err := checkPrefix(o.prefix); err != nil {
 		return nil, fmt.Errorf("consul: %w", err)
 	}

@@ -92,7 +92,7 @@ func sentItem(t *testing.T, document []byte) (n int, value []byte, err error) {
 		}),
 	}), "locks", options{timeout: time.Minute, close: func() {}})
 	defer s.close()
-	s.checked = true
+	s.checked.Store(true)
 	_, err = s.Put(t.Context(), "locker:q:0123456789abcdef0123456789abcdef", document, casqueue.Version{Era: 1}, time.Minute)
 	return n, value, err
 }

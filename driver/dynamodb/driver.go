@@ -8,8 +8,8 @@ import (
 
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Defaults of options.
@@ -54,25 +54,13 @@ type Driver struct {
 	store *store
 }
 
-var (
-	_ driver.Driver       = (*Driver)(nil)
-	_ driver.BatchRenewer = (*Driver)(nil)
-	_ driver.Breaker      = (*Driver)(nil)
-	_ driver.Shortener    = (*Driver)(nil)
-	_ driver.Bounder      = (*Driver)(nil)
-	_ driver.Pinger       = (*Driver)(nil)
-	_ fmt.Stringer        = (*Driver)(nil)
-)
+var _ fmt.Stringer = (*Driver)(nil)
 
 // New makes a Driver on a client, which stays open when the Driver is closed. New sends no request: the driver checks
 // the table when it is first used.
 func New(client *sdk.Client, table string, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, close: func() {}}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if client == nil {
 		return nil, errors.New("dynamodb: New: want a client")
 	}

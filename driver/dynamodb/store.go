@@ -8,7 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 const (
@@ -45,20 +46,9 @@ type store struct {
 	o      options
 	clock  serverClock
 
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // all goroutines
-
-	mu       sync.Mutex
-	closed   bool
-	checked  bool // the table is as it should be
-	checking *checking
-}
-
-// checking is a check of the table.
-type checking struct {
-	done chan struct{}
-	err  error
+	life     *life.Life
+	checked  atomic.Bool // the table is as it should be
+	checking life.Shared[struct{}]
 }
 
 var _ interface {
@@ -67,49 +57,29 @@ var _ interface {
 } = (*store)(nil)
 
 func newStore(client *sdk.Client, table string, o options) *store {
-	s := &store{client: client, table: table, o: o}
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-	return s
+	return &store{client: client, table: table, o: o, life: life.New()}
 }
 
 func (s *store) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.cancel()
-	s.work.Wait()
+	s.life.End()
+	s.life.Wait()
 	s.o.close()
 }
 
 // ready checks the table, once.
 func (s *store) ready(ctx context.Context) error {
-	s.mu.Lock()
-	if s.closed || s.checked {
-		defer s.mu.Unlock()
-		if s.closed {
-			return driver.ErrClosed
-		}
+	switch {
+	case s.life.Closed():
+		return driver.ErrClosed
+	case s.checked.Load():
 		return nil
 	}
-	c := s.checking
-	if c == nil {
-		c = &checking{done: make(chan struct{})}
-		s.checking = c
-		s.work.Go(func() {
-			c.err = s.check(s.ctx)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.checking, s.checked = nil, c.err == nil
-			close(c.done)
-		})
-	}
-	s.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_, err := s.checking.Get(ctx, s.life, func() (struct{}, error) {
+		err := s.check(s.life)
+		s.checked.Store(err == nil)
+		return struct{}{}, err
+	})
+	return err
 }
 
 // once has the client send a request once, whatever its settings: a conditional write that is sent again may fail
@@ -131,9 +101,7 @@ func (s *store) do(ctx context.Context, send func(context.Context) error) error 
 	}
 	var missing *types.ResourceNotFoundException
 	if errors.As(err, &missing) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.checked = false
+		s.checked.Store(false)
 		return s.missing(missing)
 	}
 	return classify(err)

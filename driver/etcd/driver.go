@@ -17,6 +17,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
 	"github.com/lockerproject/locker/driver/internal/protocol"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Driver takes locks in one etcd. Several Drivers on one etcd, with the same prefix,
@@ -29,14 +30,10 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver          = (*Driver)(nil)
-	_ driver.BatchRenewer    = (*Driver)(nil)
 	_ driver.Lister          = (*Driver)(nil)
 	_ driver.Breaker         = (*Driver)(nil)
-	_ driver.LossNotifier    = (*Driver)(nil)
 	_ driver.Bounder         = (*Driver)(nil)
 	_ driver.Pinger          = (*Driver)(nil)
-	_ driver.Shortener       = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
 	_ fmt.Stringer           = (*Driver)(nil)
 )
@@ -85,11 +82,7 @@ func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
 
 func newOptions(opts []Option) (options, error) {
 	o := options{prefix: DefaultPrefix, version: version}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	var err error
 	o.prefix, err = checkPrefix(o.prefix)
 	return o, err

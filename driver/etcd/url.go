@@ -14,11 +14,14 @@ import (
 	"google.golang.org/grpc/backoff"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
+var schemes = []string{"etcd", "etcds"}
+
 func init() {
-	for _, scheme := range []string{"etcd", "etcds"} {
+	for _, scheme := range schemes {
 		driver.Register(scheme, func(ctx context.Context, u *driver.URL) (driver.Driver, error) { return openURL(ctx, u, nil) })
 	}
 }
@@ -27,18 +30,7 @@ func init() {
 // takes options, such as [WithLogger], which override the parameters of the URL. If the
 // URL has a user, the store has to answer; otherwise no request is sent.
 func Open(ctx context.Context, url string, opts ...Option) (*Driver, error) {
-	u, err := driver.ParseURL(url)
-	if err != nil {
-		return nil, fmt.Errorf("etcd: open: %w", err)
-	}
-	if u.Scheme != "etcd" && u.Scheme != "etcds" {
-		return nil, fmt.Errorf("etcd: open: scheme %q: want etcd or etcds", u.Scheme)
-	}
-	d, err := openURL(ctx, u, opts)
-	if err != nil {
-		return nil, fmt.Errorf("etcd: open %s: %w", u.Redacted(), err)
-	}
-	return d.(*Driver), nil
+	return setup.Open(url, func(u *driver.URL) (*Driver, error) { return openURL(ctx, u, opts) }, schemes...)
 }
 
 // leastKeepalive is the shortest time between two probes that gRPC sends.
@@ -46,7 +38,7 @@ const leastKeepalive = 10 * time.Second
 
 // openURL makes a driver with a client of its own. See the package comment for
 // the parameters.
-func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, error) {
+func openURL(ctx context.Context, u *driver.URL, opts []Option) (*Driver, error) {
 	all := []Option{WithPrefix(u.Param("prefix", DefaultPrefix))}
 	config, err := clientConfig(u)
 	if err != nil {
@@ -109,7 +101,7 @@ func secureEndpoints(endpoints []string, c *tls.Config) {
 	}
 }
 
-func dial(ctx context.Context, config clientv3.Config, o options) (driver.Driver, error) {
+func dial(ctx context.Context, config clientv3.Config, o options) (*Driver, error) {
 	// With a user, clientv3.New logs in before it returns, and knows no context but
 	// the one of the client's whole life.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
@@ -31,102 +32,73 @@ type client struct {
 	addr string
 	o    options
 
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // all goroutines
-	timer  shortTimer
+	life    *life.Life
+	timer   shortTimer
+	dialing life.Shared[*conn]
 
 	mu      sync.Mutex
-	closed  bool
 	current *conn
-	dialing *dial
 	eras    uint64
 }
 
-// dial is an attempt to connect.
-type dial struct {
-	done chan struct{}
-	c    *conn
-	err  error
-}
-
 func newClient(addr string, o options) *client {
-	c := &client{addr: addr, o: o}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c
+	return &client{addr: addr, o: o, life: life.New()}
 }
 
 func (c *client) close() {
-	c.mu.Lock()
-	c.closed = true
-	current := c.current
-	c.mu.Unlock()
-	c.cancel()
-	if current != nil {
-		current.fail(driver.ErrClosed)
+	c.life.End()
+	if n := c.connection(); n != nil {
+		n.fail(driver.ErrClosed)
 	}
-	c.work.Wait()
+	c.life.Wait()
 	c.timer.close()
 }
 
 // pause waits for a time that is too short for Go's timers. It does so only beside a real socket: in a bubble of
 // testing/synctest nobody may wait for the system.
 func (c *client) pause(d time.Duration) bool {
-	c.mu.Lock()
-	n := c.current
-	c.mu.Unlock()
+	n := c.connection()
 	return n != nil && n.socket && c.timer.wait(d)
+}
+
+// connection returns the last connection; nil: there was none.
+func (c *client) connection() *conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.current
 }
 
 // connect returns the connection, and makes one if necessary.
 func (c *client) connect(ctx context.Context) (*conn, error) {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil, driver.ErrClosed
-	}
-	if n := c.current; n != nil && n.alive() {
-		c.mu.Unlock()
+	if n := c.connection(); n != nil && n.alive() {
 		return n, nil
 	}
-	d := c.dialing
-	if d == nil {
-		d = &dial{done: make(chan struct{})}
-		c.dialing = d
-		c.work.Go(func() { c.dial(d) })
-	}
-	c.mu.Unlock()
-	select {
-	case <-d.done:
-		return d.c, d.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return c.dialing.Get(ctx, c.life, c.dial)
 }
 
 // dial connects once.
-func (c *client) dial(d *dial) {
+func (c *client) dial() (*conn, error) {
+	if n := c.connection(); n != nil && n.alive() { // somebody else was faster
+		return n, nil
+	}
 	n, err := c.open()
+	if err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dialing = nil
-	if err == nil {
-		c.eras++
-		n.era = c.eras
-		c.current = n
-		c.work.Go(n.write)
-		c.work.Go(n.read)
-		if c.closed {
-			n.fail(driver.ErrClosed)
-		}
+	c.eras++
+	n.era = c.eras
+	c.current = n
+	if !c.life.Go(n.write) || !c.life.Go(n.read) {
+		n.fail(driver.ErrClosed)
 	}
-	d.c, d.err = n, err
-	close(d.done)
+	return n, nil
 }
 
 // open connects, logs in, and reads the settings: another server may answer at the address now.
 func (c *client) open() (*conn, error) {
-	ctx, cancel := context.WithTimeout(c.ctx, c.o.dialTimeout)
+	ctx, cancel := context.WithTimeout(c.life, c.o.dialTimeout)
 	defer cancel()
 	nc, err := c.o.dial(ctx, "tcp", c.addr)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Defaults of options.
@@ -94,11 +95,7 @@ var (
 // under two names, or under a name and an address, is two servers.
 func New(servers []string, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, dialTimeout: DefaultTimeout, dial: (&net.Dialer{}).DialContext}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	servers = canonical(servers)
 	if err := o.check(servers); err != nil {
 		return nil, fmt.Errorf("memcached: New: %w", err)

@@ -122,51 +122,33 @@ func (d *Driver) outcome(t *ticket) (driver.Grant, error) {
 
 // Renew implements driver.Driver.
 func (d *Driver) Renew(_ context.Context, h driver.Hold, ttl time.Duration) error {
-	now := time.Now()
-	d.s.mu.Lock()
-	defer d.s.mu.Unlock()
-	t, q := d.s.find(h, now)
-	if t == nil || !t.held {
-		return driver.ErrLost
-	}
-	if until := now.Add(ttl); until.After(t.until) {
-		t.until = until // q.soonest is a lower bound and need not change
-		q.arm()
-	}
-	return nil
+	return d.s.change(h, true, func(t *ticket, q *queue, now time.Time) {
+		if until := now.Add(ttl); until.After(t.until) {
+			t.until = until // q.soonest is a lower bound and need not change
+			q.arm()
+		}
+	})
 }
 
 // Shorten implements driver.Shortener.
 func (d *Driver) Shorten(_ context.Context, h driver.Hold, left time.Duration) error {
-	now := time.Now()
-	d.s.mu.Lock()
-	defer d.s.mu.Unlock()
-	t, q := d.s.find(h, now)
-	if t == nil || !t.held {
-		return driver.ErrLost
-	}
-	if until := now.Add(left); until.Before(t.until) {
-		t.until = until
-		if until.Before(q.soonest) {
-			q.soonest = until
+	return d.s.change(h, true, func(t *ticket, q *queue, now time.Time) {
+		if until := now.Add(left); until.Before(t.until) {
+			t.until = until
+			if until.Before(q.soonest) {
+				q.soonest = until
+			}
+			q.settle(now)
 		}
-		q.settle(now)
-	}
-	return nil
+	})
 }
 
 // Release implements driver.Driver.
 func (d *Driver) Release(_ context.Context, h driver.Hold) error {
-	now := time.Now()
-	d.s.mu.Lock()
-	defer d.s.mu.Unlock()
-	t, q := d.s.find(h, now)
-	if t == nil {
-		return driver.ErrLost
-	}
-	q.remove(t)
-	q.settle(now)
-	return nil
+	return d.s.change(h, false, func(t *ticket, q *queue, now time.Time) {
+		q.remove(t)
+		q.settle(now)
+	})
 }
 
 // Break implements driver.Breaker.

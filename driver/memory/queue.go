@@ -3,6 +3,7 @@ package memory
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -66,10 +67,8 @@ type queue struct {
 	exclusive int       // tickets in either list
 	newest    uint64    // at least the greatest token of a holder
 	soonest   time.Time // no holder's lease ends before
-	unlimited int       // waiters without a limit
-	most      int       // at least the greatest limit of a waiter
+	most      int       // at least the greatest limit of a shared waiter
 	timer     *time.Timer
-	timed     bool // there was a timer, whose function may be about to run
 }
 
 // grantable reports whether a new ticket at the tail would be granted:
@@ -96,10 +95,9 @@ func (q *queue) add(d *Driver, r driver.Request, now time.Time) *ticket {
 	}
 	t.done = make(chan struct{})
 	q.waiters.push(t)
-	if r.Limit == 0 && r.Shared {
-		q.unlimited++
+	if q.most = max(q.most, r.Limit); r.Shared && r.Limit == 0 {
+		q.most = math.MaxInt
 	}
-	q.most = max(q.most, r.Limit)
 	q.arm()
 	return t
 }
@@ -131,9 +129,6 @@ func (q *queue) remove(t *ticket) {
 // removeWaiter removes a ticket from the list of waiters.
 func (q *queue) removeWaiter(t *ticket) {
 	q.waiters.remove(t)
-	if t.req.Limit == 0 && t.req.Shared {
-		q.unlimited--
-	}
 	if q.waiters.n == 0 {
 		q.most = 0
 	}
@@ -149,7 +144,8 @@ func (q *queue) settle(now time.Time) {
 		q.grantWaiters(now)
 	}
 	if q.holders.n+q.waiters.n == 0 {
-		q.giveUp()
+		q.disarm()
+		delete(q.s.queues, q.name)
 		return
 	}
 	q.arm()
@@ -187,7 +183,7 @@ func (q *queue) grantWaiters(now time.Time) {
 			return // an exclusive ticket blocks everything after it
 		case t.req.Limit == 0 || ahead < t.req.Limit:
 			q.grant(t, now)
-		case q.unlimited == 0 && ahead >= q.most:
+		case ahead >= q.most:
 			return
 		default:
 			blocked++
@@ -226,7 +222,6 @@ func (q *queue) arm() {
 	}
 	wait := time.Until(q.soonest)
 	if q.timer == nil {
-		q.timed = true
 		q.timer = time.AfterFunc(wait, q.wake)
 	} else {
 		q.timer.Reset(wait)
@@ -246,17 +241,6 @@ func (q *queue) wake() {
 	defer q.s.mu.Unlock()
 	if q.s.queues[q.name] == q {
 		q.settle(time.Now())
-	}
-}
-
-// giveUp removes an empty queue from the store, and keeps it as the spare one.
-func (q *queue) giveUp() {
-	s := q.s
-	q.disarm()
-	delete(s.queues, q.name)
-	if !q.timed {
-		*q = queue{s: s}
-		s.spare = q
 	}
 }
 

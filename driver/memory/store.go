@@ -20,7 +20,6 @@ type store struct {
 	mu      sync.Mutex
 	queues  map[string]*queue
 	tickets map[string]*ticket // by ID
-	spare   *queue             // an unused queue, so that a cycle need not allocate one
 }
 
 func newStore() *store {
@@ -77,28 +76,28 @@ func (s *store) stop() bool {
 
 // queue returns the queue of name, and makes it if necessary.
 func (s *store) queue(name string) *queue {
-	if q := s.queues[name]; q != nil {
-		return q
+	q := s.queues[name]
+	if q == nil {
+		q = &queue{s: s, name: name}
+		s.queues[name] = q
 	}
-	q := s.spare
-	if s.spare = nil; q == nil {
-		q = &queue{s: s}
-	}
-	q.name = name
-	s.queues[name] = q
 	return q
 }
 
-// find returns a live ticket and its queue.
-func (s *store) find(h driver.Hold, now time.Time) (*ticket, *queue) {
+// change calls f for a live ticket and its queue. Without such a ticket, or one that is held, it returns ErrLost.
+func (s *store) change(h driver.Hold, held bool, f func(t *ticket, q *queue, now time.Time)) error {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if q := s.queues[h.Name]; q != nil {
 		q.settle(now)
 	}
 	t := s.tickets[h.ID]
-	if t == nil || t.req.Name != h.Name {
-		return nil, nil
+	if t == nil || t.req.Name != h.Name || held && !t.held {
+		return driver.ErrLost
 	}
-	return t, s.queues[h.Name]
+	f(t, s.queues[h.Name], now)
+	return nil
 }
 
 // breakTicket removes the ticket with a token and returns it, or nil.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -49,14 +50,14 @@ func WithoutCreate() Option { return func(o *options) { o.create = false } }
 // it: an existing database logs as its DSN says (mysql.Config.Logger, mysql.SetLogger).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-func newOptions(opts []Option) (options, error) {
+func newOptions(opts []Option) (options, *wire, error) {
 	o := options{prefix: DefaultPrefix, liveness: DefaultLiveness, create: true}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
+	setup.Apply(&o, opts)
+	if err := sqlqueue.CheckLiveness(o.liveness); err != nil {
+		return o, nil, err
 	}
-	return o, sqlqueue.CheckLiveness(o.liveness)
+	w, err := newWire(current, o.prefix)
+	return o, w, err
 }
 
 // engine is what a Driver has of the engine. It is no driver.LossNotifier: a process is woken, and not told why.
@@ -92,11 +93,7 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if db == nil {
 		return nil, errors.New("mysql: New: the database is nil")
 	}
-	o, err := newOptions(opts)
-	if err != nil {
-		return nil, fmt.Errorf("mysql: New: %w", err)
-	}
-	w, err := newWire(current, o.prefix)
+	o, w, err := newOptions(opts)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: New: %w", err)
 	}
@@ -107,7 +104,7 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 }
 
 func newDriver(db *sql.DB, o options, w *wire) *Driver {
-	s := &store{opts: o, w: w, db: db, creating: make(chan struct{}, 1), extra: make(chan struct{}, 1)}
+	s := &store{opts: o, w: w, db: db, extra: make(chan struct{}, 1)}
 	s.listening.Store(&listening{})
 	d := &Driver{s: s, txQueues: txQueues{names: make(map[string]*txQueue)}}
 	s.closed, d.stop = context.WithCancel(context.Background())

@@ -34,11 +34,7 @@ const commentBegin = "locker: tickets, schema "
 // ends it at any semicolon, use its command DELIMITER, as the SQL that locker schema mysql prints does. MySQL before 8.0.29
 // does not know IF NOT EXISTS for a procedure. See also [Driver.Schema].
 func Schema(opts ...Option) (string, error) {
-	o, err := newOptions(opts)
-	if err != nil {
-		return "", fmt.Errorf("mysql: Schema: %w", err)
-	}
-	w, err := newWire(current, o.prefix)
+	_, w, err := newOptions(opts)
 	if err != nil {
 		return "", fmt.Errorf("mysql: Schema: %w", err)
 	}
@@ -126,12 +122,6 @@ func (s *store) create(ctx context.Context, missing error) error {
 	if !s.opts.create {
 		return fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", missing)
-	}
-	select {
-	case s.creating <- struct{}{}:
-		defer func() { <-s.creating }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 	if err := s.with(ctx, s.createProcedures); err != nil { // first: who finds the tables relies on them
 		return err

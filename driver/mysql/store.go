@@ -19,7 +19,6 @@ type store struct {
 	db   *sql.DB
 
 	closed    context.Context           //nolint:containedctx // ends when Close does
-	creating  chan struct{}             // held while the tables are being created
 	created   atomic.Bool               // they were there: they are not created again
 	extra     chan struct{}             // held while there is a connection beyond the pool's limit
 	idleStale atomic.Bool               // idle connections may have ended

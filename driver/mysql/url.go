@@ -14,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
@@ -25,18 +26,7 @@ func init() {
 // takes options, such as [WithLogger], which override the parameters of the URL. It does
 // not reach the database.
 func Open(_ context.Context, url string, opts ...Option) (*Driver, error) {
-	u, err := driver.ParseURL(url)
-	if err != nil {
-		return nil, fmt.Errorf("mysql: open: %w", err)
-	}
-	if u.Scheme != "mysql" {
-		return nil, fmt.Errorf("mysql: open: scheme %q: want mysql", u.Scheme)
-	}
-	d, err := openURL(u, opts)
-	if err != nil {
-		return nil, fmt.Errorf("mysql: open %s: %w", u.Redacted(), err)
-	}
-	return d, nil
+	return setup.Open(url, func(u *driver.URL) (*Driver, error) { return openURL(u, opts) }, "mysql")
 }
 
 const (
@@ -59,11 +49,7 @@ func openURL(u *driver.URL, opts []Option) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := newOptions(append(all, opts...))
-	if err != nil {
-		return nil, err
-	}
-	w, err := newWire(current, o.prefix)
+	o, w, err := newOptions(append(all, opts...))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 var (
@@ -27,25 +28,15 @@ type client struct {
 	given *natsgo.Conn // nil: the client makes its own
 	names names
 
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // all goroutines
+	life    *life.Life
+	opening life.Shared[*session]
 
 	watch sync.Once // starts watchOver of the given connection
 
 	mu      sync.Mutex // never held over a call of a connection
-	closed  bool
 	own     *natsgo.Conn
 	current *session
-	opening *opening
 	eras    uint64
-}
-
-// opening is an attempt to make a session.
-type opening struct {
-	done chan struct{}
-	s    *session
-	err  error
 }
 
 // session is the bucket as it was found on one connection. It lasts as long as both do.
@@ -69,9 +60,7 @@ type session struct {
 }
 
 func newClient(nc *natsgo.Conn, o options) *client {
-	c := &client{o: o, given: nc, names: names{o.bucket, o.prefix}}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c
+	return &client{o: o, given: nc, names: names{o.bucket, o.prefix}, life: life.New()}
 }
 
 // closeBound is how long close waits for the connection. Other calls may hold the connection's mutex, also calls of
@@ -79,39 +68,19 @@ func newClient(nc *natsgo.Conn, o options) *client {
 const closeBound = 40 * time.Millisecond
 
 func (c *client) close() {
+	c.life.End() // closes the connection to the server, if the client has made it
 	c.mu.Lock()
-	c.closed = true
 	own, s := c.own, c.current
 	c.mu.Unlock()
 	if s != nil {
 		s.end()
 	}
-	c.cancel() // closes the connection to the server, if the client has made it
-	ended := make(chan struct{})
-	go func() {
+	life.Ending(func() {
 		if own != nil {
 			own.Close()
 		}
-		c.work.Wait()
-		close(ended)
-	}()
-	timer := time.NewTimer(closeBound)
-	defer timer.Stop()
-	select {
-	case <-ended:
-	case <-timer.C: // the rest ends when the connection answers, or is closed
-	}
-}
-
-// spawn starts a goroutine that close waits for; it reports false after close.
-func (c *client) spawn(f func()) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	c.work.Go(f)
-	return true
+		c.life.Wait()
+	})(closeBound) // the rest ends when the connection answers, or is closed
 }
 
 // connect returns the session, and makes one if necessary.
@@ -119,43 +88,25 @@ func (c *client) connect(ctx context.Context) (*session, error) {
 	if s := c.session(); s != nil {
 		return s, nil
 	}
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil, driver.ErrClosed
-	}
-	o := c.opening
-	if o == nil {
-		o = &opening{done: make(chan struct{})}
-		c.opening = o
-		c.work.Go(func() { c.open(o) })
-	}
-	c.mu.Unlock()
-	select {
-	case <-o.done:
-		return o.s, o.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return c.opening.Get(ctx, c.life, c.open)
 }
 
 // open makes a session once.
-func (c *client) open(o *opening) {
-	s, err := c.session(), error(nil)
-	if s == nil { // nobody else was faster
-		s, err = c.begin()
+func (c *client) open() (*session, error) {
+	if s := c.session(); s != nil { // somebody else was faster
+		return s, nil
+	}
+	s, err := c.begin()
+	if err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
-	if err == nil && s != c.current {
-		c.eras++
-		s.era = c.eras
-		c.current = s
-	}
-	c.opening = nil
+	c.eras++
+	s.era = c.eras
+	c.current = s
 	c.mu.Unlock()
 	c.session() // its connection may have been lost before it was stored
-	o.s, o.err = s, err
-	close(o.done)
+	return s, nil
 }
 
 // begin connects, and finds or makes the bucket.
@@ -169,7 +120,7 @@ func (c *client) begin() (*session, error) {
 		return nil, err
 	}
 	s := &session{nc: nc, js: js, names: c.names, timeout: c.o.timeout, reconnects: nc.Stats().Reconnects, dead: make(chan struct{})}
-	ctx, cancel := context.WithTimeout(c.ctx, c.o.timeout)
+	ctx, cancel := context.WithTimeout(c.life, c.o.timeout)
 	defer cancel()
 	info, err := c.bucket(ctx, s)
 	if err != nil {
@@ -185,12 +136,12 @@ func (c *client) begin() (*session, error) {
 // event that comes before the last one was received, so each request checks the session too.
 func (c *client) watchOver(nc *natsgo.Conn) {
 	lost, closed := nc.StatusChanged(natsgo.RECONNECTING), nc.StatusChanged(natsgo.CLOSED)
-	c.work.Go(func() {
+	c.life.Go(func() {
 		for !nc.IsClosed() {
 			select {
 			case <-lost:
 			case <-closed:
-			case <-c.ctx.Done():
+			case <-c.life.Done():
 				return
 			}
 			c.session()
@@ -246,9 +197,8 @@ func (c *client) reach() (*natsgo.Conn, error) {
 	}
 	c.mu.Lock()
 	c.own = nc
-	closed := c.closed
 	c.mu.Unlock()
-	if closed {
+	if c.life.Closed() {
 		nc.Close()
 		return nil, driver.ErrClosed
 	}
@@ -259,7 +209,7 @@ func (c *client) reach() (*natsgo.Conn, error) {
 // dial connects to one of the servers. When a connection has ended, the next request makes another, and so can report
 // why there is none.
 func (c *client) dial() (*natsgo.Conn, error) {
-	d := &dialer{ctx: c.ctx, timeout: c.o.dialTimeout}
+	d := &dialer{ctx: c.life, timeout: c.o.dialTimeout}
 	opts := append([]natsgo.Option{
 		natsgo.Name("locker"), natsgo.NoReconnect(), natsgo.SkipHostLookup(), natsgo.SetCustomDialer(d),
 		natsgo.Timeout(c.o.dialTimeout), natsgo.PingInterval(c.o.timeout / 2), natsgo.MaxPingsOutstanding(2), natsgo.FlusherTimeout(c.o.timeout),
@@ -324,7 +274,7 @@ func (c *client) bucket(ctx context.Context, s *session) (*jetstream.StreamInfo,
 	case errors.Is(err, natsgo.ErrNoResponders):
 		return nil, driver.Unavailable(errNoJetStream)
 	case err != nil:
-		return nil, s.failed(ctx, c.ctx, err, subject)
+		return nil, s.failed(ctx, c.life, err, subject)
 	}
 	info := stream.CachedInfo()
 	if err := c.names.check(&info.Config, c.o.replicas); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Defaults of options.
@@ -60,12 +61,6 @@ type Driver struct {
 }
 
 var (
-	_ driver.Driver          = (*Driver)(nil)
-	_ driver.BatchRenewer    = (*Driver)(nil)
-	_ driver.Breaker         = (*Driver)(nil)
-	_ driver.Shortener       = (*Driver)(nil)
-	_ driver.Bounder         = (*Driver)(nil)
-	_ driver.Pinger          = (*Driver)(nil)
 	_ driver.ServerVersioner = (*Driver)(nil)
 	_ fmt.Stringer           = (*Driver)(nil)
 )
@@ -88,11 +83,7 @@ func New(nc *natsgo.Conn, opts ...Option) (*Driver, error) {
 // newDriver makes a Driver on a connection or, if that is nil, one that makes its own.
 func newDriver(nc *natsgo.Conn, opts []Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, bucket: DefaultBucket, timeout: DefaultTimeout, dialTimeout: DefaultTimeout}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if err := o.check(); err != nil {
 		return nil, err
 	}

@@ -144,7 +144,7 @@ func request[T any](caller context.Context, c *client, f func(ctx context.Contex
 		err error
 	}
 	done := make(chan result, 1)
-	if !c.spawn(func() {
+	if !c.life.Go(func() {
 		v, err := repeat(caller, c, f, subjects)
 		done <- result{v, err}
 	}) {
@@ -155,7 +155,7 @@ func request[T any](caller context.Context, c *client, f func(ctx context.Contex
 		return r.v, r.err
 	case <-caller.Done():
 		return v, caller.Err()
-	case <-c.ctx.Done():
+	case <-c.life.Done():
 		return v, driver.ErrClosed
 	}
 }
@@ -165,7 +165,7 @@ func request[T any](caller context.Context, c *client, f func(ctx context.Contex
 func repeat[T any](caller context.Context, c *client, f func(ctx context.Context, s *session) (T, error), subjects []string) (T, error) {
 	for begun, pause := time.Now(), 10*time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		v, err := try(caller, c, f, subjects)
-		if !errors.Is(err, errNoBucket) || time.Since(begun) > c.o.timeout || !retry.Sleep(caller, pause, c.ctx.Done()) {
+		if !errors.Is(err, errNoBucket) || time.Since(begun) > c.o.timeout || !retry.Sleep(caller, pause, c.life.Done()) {
 			return v, err
 		}
 	}
@@ -197,10 +197,14 @@ func (c *client) Watch(ctx context.Context, key string, changed func()) error {
 		if err != nil {
 			return nil, err
 		}
-		c.work.Go(func() { // even if Watch has ended meanwhile
+		unsubscribe := func() { // even if Watch has ended meanwhile
 			<-ctx.Done()
 			_ = sub.Unsubscribe() // fails only without a connection
-		})
+		}
+		if !c.life.Go(unsubscribe) {
+			end()
+			unsubscribe()
+		}
 		return s, errors.Join(s.nc.FlushWithContext(timed), s.denied(subject))
 	}, subject)
 	if err != nil {

@@ -35,13 +35,9 @@ func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if err := errors.Join(formErr, u.Done()); err != nil {
 		return nil, err
 	}
-	d, err := newDriver(nil, append(opts, func(o *options) {
+	return newDriver(nil, append(opts, func(o *options) {
 		o.servers, o.dialTimeout, o.connection = u.HostsWithPort("4222"), dialTimeout, connection
 	}))
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
 }
 
 // login reads the credentials: a user with a password, a token (in the URL it is a user alone, as in NATS' own tools),

@@ -50,8 +50,8 @@
 // statement every 2 to 250 ms for all that the process waits for, so that a hand-off may take that long. It recognizes
 // a pooler by the process ID of the session, which a pooler replaces, and leaves no LISTEN on the sessions of a pooler.
 // Requests depend on no state of a session, and use no prepared statements after one was lost. When the pool has been
-// exhausted for 200 ms, or a quarter of the time that a request has, requests use one spare connection, so that a pool
-// of one, used by the work that a lock protects, does not stop the renewals of that lock.
+// exhausted for 200 ms, or a quarter of the time that a request has, the driver opens a connection beside it, so that
+// a pool of one, used by the work that a lock protects, does not stop the renewals of that lock.
 //
 // NOTIFY takes a lock of the whole cluster while its transaction commits: in PostgreSQL all transactions that notify,
 // in all databases of a server, commit one after the other. Here those are the releases of locks that another process
@@ -81,8 +81,7 @@
 //     its first ticket). If a lock is released while a transaction that it guards is open, its row is removed in the
 //     same way. A process that gives up a request that is not answered, closes the driver and ends, may leave a ticket for
 //     one TTL, if the request arrives after that, and within 2 s after it was sent.
-//   - While a transaction guards a lease that is over, waiters check more and more seldom whether it has ended, down to
-//     twice a second.
+//   - While a transaction guards a lease that is over, waiters check four times a second whether it has ended.
 //   - Deadlocks, serialization failures, timeouts of locks and statements, a server that is starting or a replica
 //     for the moment, and too many connections are retried until the context ends. The error then wraps
 //     driver.ErrUnavailable if the database refuses everybody. All other errors are returned at once: missing rights,
@@ -164,7 +163,7 @@
 //   - create=false, with a schema of its own and the rights above.
 //   - pool_size: a connection is used for the time of one statement; waiters and holders use none, and renewals are
 //     sent in batches. So it bounds how many acquisitions and releases are under way at once, and not how many locks
-//     there are: 4 is a good start. In addition a process has one connection that listens, and one spare connection if
+//     there are: 4 is a good start. In addition a process has one connection that listens, and opens another one while
 //     the pool is exhausted: pool_size + 2 for each process, within max_connections.
 //   - A pooler: behind PgBouncer, in any mode, the driver polls for grants, which takes up to 250 ms. Set listen=false,
 //     or give the driver the database's own address if that is too long. PgBouncer refuses the parameters options and

@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -82,11 +84,7 @@ func newOptions(opts []Option) (options, *wire, error) {
 		prefix: DefaultPrefix, schema: DefaultSchema, liveness: DefaultLiveness,
 		listen: true, create: true,
 	}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if err := sqlqueue.CheckLiveness(o.liveness); err != nil {
 		return o, nil, err
 	}
@@ -112,9 +110,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
 	s := &store{
 		opts: o, w: w, pool: pool, mode: pool.Config().ConnConfig.DefaultQueryExecMode,
-		creating: make(chan struct{}, 1), spare: make(chan spare, 1),
+		extra: make(chan *pgx.Conn), opened: make(chan struct{}, 1),
 	}
-	s.spare <- spare{}
 	d := &Driver{s: s}
 	d.build(sqlqueue.Options{})
 	return d
@@ -127,7 +124,6 @@ func (d *Driver) build(o sqlqueue.Options) {
 		o.Notifier = d.s
 	}
 	d.Engine = sqlqueue.New(o)
-	d.s.closing = sqlqueue.Closing(d.Engine)
 }
 
 // Schema returns the SQL that creates what the driver needs, or upgrades what an earlier version has created. It is for
@@ -175,7 +171,7 @@ func (s *store) checkRights(ctx context.Context, sql string) error {
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
 	version, err = sqlqueue.Repeat(ctx, d.Engine, true, func() (version string, err error) {
-		err = d.s.with(ctx, false, func(c *pgx.Conn) error {
+		err = d.s.with(ctx, func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
 		})
 		return version, err
@@ -190,12 +186,10 @@ func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
 	d.closed.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), sqlqueue.CloseBound)
-		defer cancel()
+		begun := time.Now()
 		_ = d.Engine.Close()
-		d.s.closeSpare()
 		if d.owned {
-			sqlqueue.Within(ctx, d.s.pool.Close) // waits for requests that are under way: they end with their contexts
+			life.Ending(d.s.pool.Close)(sqlqueue.CloseBound - time.Since(begun)) // waits for requests that are under way: they end with their contexts
 		}
 	})
 	return nil

@@ -151,7 +151,7 @@ func TestReleaseAfterGuard(t *testing.T) {
 	}
 }
 
-// While a transaction guards a lease that is over, those who wait for its end ask less often, the longer it lasts.
+// While a transaction guards a lease that is over, those who wait for its end ask a few times a second.
 func TestWaitersForAGuardedTransactionAskSeldom(t *testing.T) {
 	t.Parallel()
 	prefix := unique()

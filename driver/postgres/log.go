@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/tracelog"
 )
 
 // logTo makes connections log what pgx does not return as an error.
@@ -17,26 +18,12 @@ func logTo(l *slog.Logger, c *pgx.ConnConfig) {
 		}
 		l.Log(context.Background(), level, "postgres: "+n.Message, "severity", n.Severity, "code", n.Code, "detail", n.Detail, "hint", n.Hint)
 	}
-	c.Tracer = connects{l}
-}
-
-// connects logs connections that failed. Pgx requires it to trace queries, too.
-type connects struct{ l *slog.Logger }
-
-var _ pgx.ConnectTracer = connects{}
-
-func (connects) TraceConnectStart(ctx context.Context, _ pgx.TraceConnectStartData) context.Context {
-	return ctx
-}
-
-func (t connects) TraceConnectEnd(ctx context.Context, data pgx.TraceConnectEndData) {
-	if data.Err != nil && ctx.Err() == nil { // the caller has not given up
-		t.l.WarnContext(ctx, "postgres: a connection failed", "error", data.Err)
+	c.Tracer = &tracelog.TraceLog{
+		LogLevel: tracelog.LogLevelError,
+		Logger: tracelog.LoggerFunc(func(ctx context.Context, _ tracelog.LogLevel, what string, data map[string]any) {
+			if what == "Connect" && ctx.Err() == nil { // the caller has not given up
+				l.WarnContext(ctx, "postgres: a connection failed", "error", data["err"])
+			}
+		}),
 	}
 }
-
-func (connects) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return ctx
-}
-
-func (connects) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -75,7 +75,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// The user keeps the only connection of the pool: waiters need none, and renewals and releases use the spare one.
+// The user keeps the only connection of the pool: waiters need none, and renewals and releases use one beside it.
 func TestPoolOfOne(t *testing.T) {
 	t.Parallel()
 	srv := testbed.SharedPostgres(t)

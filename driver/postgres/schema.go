@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -84,15 +83,7 @@ func (s *store) createSchema(ctx context.Context, missing error) error {
 	if !s.opts.create || s.used.Load() {
 		return s.whyMissing(ctx, missing)
 	}
-	select {
-	case s.creating <- struct{}{}:
-		defer func() { <-s.creating }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-s.closing:
-		return driver.ErrClosed
-	}
-	err := s.with(ctx, false, func(c *pgx.Conn) error {
+	err := s.with(ctx, func(c *pgx.Conn) error {
 		return inReadWrite(ctx, c, func(tx pgx.Tx) error { return s.w.create(ctx, tx.Conn(), missing) })
 	})
 	var other *versionError
@@ -112,7 +103,7 @@ func (s *store) isNothingThere(ctx context.Context, missing error) (nothing bool
 }
 
 func (s *store) state(ctx context.Context, missing error) (there state, err error) {
-	err = s.with(ctx, false, func(c *pgx.Conn) (err error) {
+	err = s.with(ctx, func(c *pgx.Conn) (err error) {
 		there, err = s.w.state(ctx, c, missing)
 		return err
 	})

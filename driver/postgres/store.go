@@ -22,17 +22,15 @@ type store struct {
 	unprepared atomic.Bool // prepared statements do not outlive a transaction here
 	strict     atomic.Bool // the database's default isolation has to be overridden
 	used       atomic.Bool // the tables were there
-	spare      chan spare  // the one spare connection, unless it is in use
 
-	creating chan struct{}   // held by the goroutine that creates the tables
-	closing  <-chan struct{} // is closed when Close begins
+	extra  chan *pgx.Conn // passes on the connection beside the pool
+	opened chan struct{}  // held while there is one
 }
 
 // with runs f on a connection. A request is one statement, which is one transaction: nothing of it depends on the
-// connection, so that a pooler in transaction mode may be in between. A patient request waits for the pool as long as
-// it takes, and is sent after Close, too.
-func (s *store) with(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
-	return s.anyConn(ctx, patient, func(c *pgx.Conn) error {
+// connection, so that a pooler in transaction mode may be in between.
+func (s *store) with(ctx context.Context, f func(*pgx.Conn) error) error {
+	return s.anyConn(ctx, func(c *pgx.Conn) error {
 		err := f(c)
 		if !noWrites(err) {
 			return err
@@ -47,11 +45,8 @@ func (s *store) with(ctx context.Context, patient bool, f func(*pgx.Conn) error)
 	})
 }
 
-func (s *store) anyConn(ctx context.Context, patient bool, f func(*pgx.Conn) error) error {
-	wait, cancel := ctx, context.CancelFunc(func() {})
-	if !patient {
-		wait, cancel = context.WithTimeout(ctx, sqlqueue.Patience(ctx))
-	}
+func (s *store) anyConn(ctx context.Context, f func(*pgx.Conn) error) error {
+	wait, cancel := context.WithTimeout(ctx, sqlqueue.Patience(ctx))
 	c, err := s.pool.Acquire(wait)
 	exhausted := wait.Err() != nil && ctx.Err() == nil
 	cancel()
@@ -60,70 +55,36 @@ func (s *store) anyConn(ctx context.Context, patient bool, f func(*pgx.Conn) err
 		defer c.Release()
 		return f(c.Conn())
 	case exhausted:
-		return s.withSpare(ctx, f)
+		return s.withExtra(ctx, f)
 	}
 	return err
 }
 
-// A spare is a connection outside the pool, for when the pool is exhausted. There is no second pool for it, because a
-// pool would go on waiting for a server that does not answer after the request has ended. Its Conn is nil if it is not
-// open.
-type spare struct {
-	*pgx.Conn
-	used time.Time
-}
-
-// spareIdle is how long a spare connection may be idle before it is replaced. The pool, too, checks connections that
-// were idle for so long: after an outage they may be broken without a sign.
-const spareIdle = time.Second
-
-func (s *store) withSpare(ctx context.Context, f func(*pgx.Conn) error) error {
-	var sp spare
+// withExtra runs f on the one connection beside the pool. A request that waits for it gets it from the one before;
+// otherwise it is closed.
+func (s *store) withExtra(ctx context.Context, f func(*pgx.Conn) error) (err error) {
+	var c *pgx.Conn
 	select {
-	case sp = <-s.spare:
+	case c = <-s.extra:
+	case s.opened <- struct{}{}:
+		if c, err = s.connect(ctx); err != nil {
+			<-s.opened
+			return err
+		}
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() {
-		sp.used = time.Now()
-		s.spare <- sp
-		if s.isClosing() { // Close may not have waited for it
-			s.closeSpare()
-		}
-	}()
-	if sp.Conn != nil && (sp.IsClosed() || time.Since(sp.used) > spareIdle) {
-		hangUp(ctx, sp.Conn)
-		sp.Conn = nil
-	}
-	if sp.Conn == nil {
-		c, err := s.connect(ctx)
-		if err != nil {
+	err = f(c)
+	if !c.IsClosed() {
+		select {
+		case s.extra <- c:
 			return err
+		default:
 		}
-		sp.Conn = c
 	}
-	return f(sp.Conn)
-}
-
-// closeSpare closes the spare connection, unless it is in use.
-func (s *store) closeSpare() {
-	select {
-	case sp := <-s.spare:
-		if sp.Conn != nil {
-			hangUp(context.Background(), sp.Conn)
-		}
-		s.spare <- spare{}
-	default:
-	}
-}
-
-func (s *store) isClosing() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
-	}
+	hangUp(context.WithoutCancel(ctx), c)
+	<-s.opened
+	return err
 }
 
 // connect opens a connection outside the pool, as the pool does.
@@ -155,10 +116,9 @@ func hangUp(ctx context.Context, c *pgx.Conn) {
 
 // sending is how a statement is sent.
 type sending struct {
-	sent    *time.Time   // set to the moment before the statement is sent; may be nil
-	until   func() int64 // called then: the last argument; may be nil
-	patient bool         // see with
-	looks   bool         // it changes nothing: where there are no tables yet it finds nothing, and creates none
+	sent  *time.Time   // set to the moment before the statement is sent; may be nil
+	until func() int64 // called then: the last argument; may be nil
+	looks bool         // it changes nothing: where there are no tables yet it finds nothing, and creates none
 }
 
 // query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
@@ -210,7 +170,7 @@ func inReadWrite(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 
 func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	args = append([]any{s.execMode()}, args...)
-	err = s.with(ctx, how.patient, func(c *pgx.Conn) error {
+	err = s.with(ctx, func(c *pgx.Conn) error {
 		return interruptible(ctx, c, func(ctx context.Context) error {
 			if how.sent != nil {
 				*how.sent = time.Now()

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
 )
 
@@ -28,21 +29,10 @@ var schemes = []string{"postgres", "postgresql"}
 // Open makes a Driver with a pool of its own from a URL, as locker.Open does. It also takes options, such as
 // [WithLogger], which override the parameters of the URL. It does not reach the database.
 func Open(ctx context.Context, url string, opts ...Option) (*Driver, error) {
-	u, err := driver.ParseURL(url)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: open: %w", err)
-	}
-	if !slices.Contains(schemes, u.Scheme) {
-		return nil, fmt.Errorf("postgres: open: scheme %q: want %s", u.Scheme, strings.Join(schemes, " or "))
-	}
-	d, err := openURL(ctx, u, opts)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: open %s: %w", u.Redacted(), err)
-	}
-	return d.(*Driver), nil
+	return setup.Open(url, func(u *driver.URL) (*Driver, error) { return openURL(ctx, u, opts) }, schemes...)
 }
 
-func openURL(ctx context.Context, u *driver.URL, opts []Option) (driver.Driver, error) {
+func openURL(ctx context.Context, u *driver.URL, opts []Option) (*Driver, error) {
 	all := []Option{
 		WithPrefix(u.Param("prefix", DefaultPrefix)), WithSchema(u.Param("schema", DefaultSchema)),
 		WithLiveness(u.Duration("liveness", DefaultLiveness)),

@@ -144,7 +144,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 			// It is late: an earlier request for this ticket was granted, and that lease has ended.
 		case <-ctx.Done():
 			return driver.Grant{}, errors.Join(context.Cause(ctx), d.outage(r.Name))
-		case <-d.life.Closing:
+		case <-d.life.Done():
 			return driver.Grant{}, driver.ErrClosed
 		}
 	}
@@ -179,7 +179,7 @@ func (d *Driver) confirm(ctx context.Context, r driver.Request, g driver.Grant) 
 			errors.Is(err, driver.ErrClosed) || isContextEnd(ctx, err) {
 			return g, err
 		}
-		if !retry.Sleep(ctx, pause.Next(), d.life.Closing) {
+		if !retry.Sleep(ctx, pause.Next(), d.life.Done()) {
 			return driver.Grant{}, ended(ctx, err)
 		}
 	}

@@ -13,8 +13,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 	"github.com/lockerproject/locker/driver/internal/protocol"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Driver keeps locks in Redis. Make it with [New] or by URL.
@@ -34,7 +36,7 @@ type Driver struct {
 	listener   *redisqueue.Listener
 	heartbeats redisqueue.Heartbeats
 	unanswered redisqueue.Unanswered
-	life       *redisqueue.Life
+	life       *life.Life
 	ctx        context.Context //nolint:containedctx // of the heartbeats: ends with Close
 	cancel     context.CancelFunc
 	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
@@ -108,11 +110,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("redis: New: %w: a Ring; want a client of one server, of Sentinel, or of a Cluster", driver.ErrUnsupported)
 	}
 	o := options{prefix: DefaultPrefix}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if err := o.check(client); err != nil {
 		return nil, fmt.Errorf("redis: New: %w", err)
 	}
@@ -151,7 +149,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 		client: client, name: describe(client), single: !keys.Slots, keys: keys, channel: keys.Channel(),
 		durable: o.replicas > 0,
 		pipe:    redisqueue.NewPipe(client),
-		life:    redisqueue.NewLife(),
+		life:    life.New(),
 		waiters: make(map[string]*waiter),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -199,7 +197,7 @@ func (d *Driver) Close() error {
 	}
 	d.heartbeats.Close()
 	d.cancel()
-	wait := redisqueue.Ending(func() { // before the client's Close, which waits for a listener that looks for the primary
+	wait := life.Ending(func() { // before the client's Close, which waits for a listener that looks for the primary
 		d.listener.Close()
 		d.pipe.Close(closeBound)
 		d.life.Wait()

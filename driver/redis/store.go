@@ -37,7 +37,7 @@ func (d *Driver) do(ctx context.Context, c *redisqueue.Call) (any, error) {
 		if !redisqueue.Moving(err) {
 			return nil, d.explain(ctx, err)
 		}
-		if !retry.Sleep(ctx, pause.Next(), d.life.Closing) {
+		if !retry.Sleep(ctx, pause.Next(), d.life.Done()) {
 			return nil, ended(ctx, err)
 		}
 	}
@@ -71,7 +71,7 @@ func isContextEnd(ctx context.Context, err error) bool {
 
 // await waits until the process can be notified of a grant.
 func (d *Driver) await(ctx context.Context) error {
-	if err := d.listener.Await(ctx, d.life.Closing); err != nil {
+	if err := d.listener.Await(ctx, d.life.Done()); err != nil {
 		if errors.Is(err, redisqueue.ErrRefused) {
 			return nil // heartbeats poll
 		}

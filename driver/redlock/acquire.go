@@ -85,7 +85,7 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 		if again--; p.outcome == notNow || again < 0 || !errors.Is(err, driver.ErrNotAcquired) {
 			return driver.Grant{}, err
 		}
-		if !retry.Sleep(ctx, time.Millisecond+rand.N(4*time.Millisecond), d.life.Closing) { //nolint:gosec // no secret
+		if !retry.Sleep(ctx, time.Millisecond+rand.N(4*time.Millisecond), d.life.Done()) { //nolint:gosec // no secret
 			return driver.Grant{}, cmp.Or(context.Cause(ctx), driver.ErrClosed)
 		}
 		number, origin = p.next()

@@ -12,8 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 	"github.com/lockerproject/locker/driver/internal/protocol"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Driver keeps locks on a majority of independent Redis servers. Make it with
@@ -32,7 +34,7 @@ type Driver struct {
 	protocolKey string
 
 	heartbeats redisqueue.Heartbeats
-	life       *redisqueue.Life
+	life       *life.Life
 	ctx        context.Context //nolint:containedctx // of background tasks: ends when Close waits for nothing any more
 	cancel     context.CancelFunc
 	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
@@ -111,11 +113,7 @@ func WithDrift(part float64) Option { return func(o *options) { o.drift = part }
 // sends no request.
 func New(clients []redis.UniversalClient, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout, drift: DefaultDrift}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	nodes, err := single(clients)
 	if err == nil {
 		err = o.check()
@@ -182,7 +180,7 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 	d := &Driver{
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift, keys: keys, channel: keys.Channel(),
 		numbers: newNumbers(len(clients)),
-		life:    redisqueue.NewLife(),
+		life:    life.New(),
 		waiters: make(map[string]*waiter),
 		held:    make(map[string]*ticket),
 	}
@@ -245,7 +243,7 @@ func (d *Driver) Close() error {
 	d.heartbeats.Close()
 	d.each(func(n *node) { n.pipe.Close(closeBound) })
 	d.cancel()
-	wait := redisqueue.Ending(func() {
+	wait := life.Ending(func() {
 		d.each(func(n *node) { n.listener.Close() })
 		d.life.Wait()
 	})

@@ -329,7 +329,7 @@ func (d *Driver) await(ctx context.Context) error {
 	defer cancel()
 	r := newRound(d, readAny)
 	r.enough = func() bool { return r.answered() >= d.quorum || len(d.nodes)-r.pending-r.answered() > d.minority() }
-	err := r.do(ctx, func(n *node) (any, error) { return nil, n.listener.Await(waiting, d.life.Closing) })
+	err := r.do(ctx, func(n *node) (any, error) { return nil, n.listener.Await(waiting, d.life.Done()) })
 	switch {
 	case d.life.Closed():
 		return driver.ErrClosed

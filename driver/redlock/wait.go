@@ -87,7 +87,7 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 		case <-w.wake:
 		case <-ctx.Done():
 			return driver.Grant{}, redisqueue.Ended(ctx, d.outage(w))
-		case <-d.life.Closing:
+		case <-d.life.Done():
 			return driver.Grant{}, driver.ErrClosed
 		}
 		due, lost := d.check(w)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -56,11 +57,7 @@ var (
 // drivers may use one file, in one process or in many.
 func New(path string, opts ...Option) (*Driver, error) {
 	o := options{create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, intercept: direct, clock: clock}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if path == "" || path == ":memory:" {
 		return nil, fmt.Errorf("sqlite: New: want the path of a file, got %q (package memory keeps locks in memory)", path)
 	}

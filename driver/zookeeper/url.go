@@ -10,19 +10,16 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/tlsurl"
 	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
 )
 
+var schemes = []string{"zookeeper", "zookeepers"}
+
 func init() {
-	for _, scheme := range []string{"zookeeper", "zookeepers"} {
-		driver.Register(scheme, func(_ context.Context, u *driver.URL) (driver.Driver, error) {
-			d, err := openURL(u, nil)
-			if err != nil {
-				return nil, err
-			}
-			return d, nil
-		})
+	for _, scheme := range schemes {
+		driver.Register(scheme, func(_ context.Context, u *driver.URL) (driver.Driver, error) { return openURL(u, nil) })
 	}
 }
 
@@ -30,18 +27,7 @@ func init() {
 // also takes options, such as [WithLogger], which override the URL. It waits for no
 // server.
 func Open(_ context.Context, url string, opts ...Option) (*Driver, error) {
-	u, err := driver.ParseURL(url)
-	if err != nil {
-		return nil, fmt.Errorf("zookeeper: open: %w", err)
-	}
-	if u.Scheme != "zookeeper" && u.Scheme != "zookeepers" {
-		return nil, fmt.Errorf("zookeeper: open: scheme %q: want zookeeper or zookeepers", u.Scheme)
-	}
-	d, err := openURL(u, opts)
-	if err != nil {
-		return nil, fmt.Errorf("zookeeper: open %s: %w", u.Redacted(), err)
-	}
-	return d, nil
+	return setup.Open(url, func(u *driver.URL) (*Driver, error) { return openURL(u, opts) }, schemes...)
 }
 
 // openURL opens a zookeeper:// or zookeepers:// URL. See the package comment for its

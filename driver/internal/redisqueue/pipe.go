@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // unused is how long a master of a Cluster is remembered that no call was for.
@@ -171,7 +173,7 @@ func (p *Pipe) Close(bound time.Duration) {
 	for _, b := range servers {
 		b.close()
 	}
-	Ending(p.senders.Wait)(bound)
+	life.Ending(p.senders.Wait)(bound)
 	p.cancel()
 	for _, b := range servers {
 		b.fail(ErrClosed)

@@ -12,7 +12,7 @@ import (
 
 // Acquire implements driver.Driver.
 func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if e.ctx.Err() != nil {
+	if e.life.Closed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
 	w := e.book.add(r)
@@ -38,7 +38,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	case <-ctx.Done():
 		e.book.remove(w, false)
 		return driver.Grant{}, errors.Join(context.Cause(ctx), e.book.lastFault())
-	case <-e.ctx.Done():
+	case <-e.life.Done():
 		e.book.remove(w, false)
 		return driver.Grant{}, driver.ErrClosed
 	}
@@ -47,7 +47,6 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 // take asks for a ticket until it is granted, refused, or queued.
 func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
 	unanswered := false
-	defer e.book.asking(r.ID)()
 	for {
 		answer, err := Repeat(ctx, e, true, func() (Answer, error) {
 			answered := func() {}
@@ -111,7 +110,7 @@ func (e *Engine) taken(ctx context.Context, w *waiter, a Answer) (g driver.Grant
 
 // lost returns the error of a wait whose ticket is gone: Close removes tickets, too.
 func (e *Engine) lost(err error) error {
-	if e.ctx.Err() != nil {
+	if e.life.Closed() {
 		return driver.ErrClosed
 	}
 	return err
@@ -178,43 +177,6 @@ func (b *book) sending(id string, left time.Duration) (answered func()) {
 		if !before.IsZero() {
 			b.arriving[id] = before
 		}
-	}
-}
-
-// asking records that a ticket is asked for. The result is called when that has ended.
-func (b *book) asking(id string) (ended func()) {
-	c := make(chan struct{})
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.asked[id] = c
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.asked[id] == c {
-			delete(b.asked, id)
-		}
-		close(c)
-	}
-}
-
-// askBound is how long a release waits for the answer to a request for its ticket that is under way.
-const askBound = 250 * time.Millisecond
-
-// awaitAsked waits until no request for a ticket is under way, but not for long. A ticket may be seen, and be released by
-// others, before the answer: InnoDB shows what was committed before it is on the disk.
-func (b *book) awaitAsked(ctx context.Context, id string) {
-	b.mu.Lock()
-	c := b.asked[id]
-	b.mu.Unlock()
-	if c == nil {
-		return
-	}
-	timer := time.NewTimer(askBound)
-	defer timer.Stop()
-	select {
-	case <-c:
-	case <-ctx.Done():
-	case <-timer.C:
 	}
 }
 

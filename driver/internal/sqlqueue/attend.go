@@ -26,12 +26,6 @@ const (
 	firstPoll    = 100 * time.Millisecond // by then notices arrive
 	shortestPoll = 2 * time.Millisecond
 	longestPoll  = 250 * time.Millisecond
-
-	// What is due in a queue may have to wait for a transaction that guards a ticket: then the queue is checked after an
-	// eighth of the time that this has lasted, within these bounds.
-	stuckShare    = 8
-	shortestStuck = 50 * time.Millisecond
-	longestStuck  = 500 * time.Millisecond
 )
 
 // attend starts the background task, unless it runs.
@@ -61,7 +55,7 @@ func (t *task) run() {
 		select {
 		case <-timer.C:
 		case <-t.e.book.changed:
-		case <-t.e.ctx.Done():
+		case <-t.e.life.Done():
 			return
 		}
 		now := time.Now()
@@ -126,7 +120,7 @@ func (t *task) wakeUp() time.Time {
 
 // bound bounds a request of the task, so that the next one does not wait for a request that hangs.
 func (t *task) bound() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.e.ctx, max(t.e.heartbeatEvery(), 100*time.Millisecond))
+	return context.WithTimeout(t.e.life, max(t.e.heartbeatEvery(), 100*time.Millisecond))
 }
 
 func (t *task) heartbeat() {
@@ -225,9 +219,8 @@ func (t *task) act(ctx context.Context, name string, process int64, due Due) tim
 		if grants, err := t.e.store.Advance(ctx, process, name); err == nil { // else the next time
 			t.e.deliver(grants)
 		}
-		return min(max(b.stuckFor(name)/stuckShare, shortestStuck), longestStuck)
+		return min(t.e.heartbeatEvery(), longestPoll) // it may have to wait for a transaction that guards a ticket
 	}
-	b.moved(name)
 	wait := due.In + time.Millisecond
 	if !due.First {
 		wait += rand.N(stagger)

@@ -33,15 +33,14 @@ type book struct {
 	byID      map[string]*waiter
 	byName    map[string]*waitedFor
 	held      map[string]struct{}
-	arriving  map[string]time.Time     // by ID: until then a request for the ticket may still take it
-	asked     map[string]chan struct{} // by ID: closed when the request for the ticket has ended
-	tidyAt    int                      // number of those at which to forget the old ones
-	used      time.Time                // when the last ticket stopped waiting, or was granted at once
-	waited    time.Time                // when the last ticket that was queued stopped waiting
-	missed    bool                     // grants and losses may have been missed
-	news      bool                     // something was granted
-	receiving bool                     // notices arrive
-	opening   chan struct{}            // closed when the listener that was started receives notices, or has failed; else nil
+	arriving  map[string]time.Time // by ID: until then a request for the ticket may still take it
+	tidyAt    int                  // number of those at which to forget the old ones
+	used      time.Time            // when the last ticket stopped waiting, or was granted at once
+	waited    time.Time            // when the last ticket that was queued stopped waiting
+	missed    bool                 // grants and losses may have been missed
+	news      bool                 // something was granted
+	receiving bool                 // notices arrive
+	opening   chan struct{}        // closed when the listener that was started receives notices, or has failed; else nil
 
 	attending, listening, sweeping bool // the goroutines of these names run
 }
@@ -72,7 +71,6 @@ type outcome struct {
 type waitedFor struct {
 	waiters int
 	due     time.Time // when to check its queue
-	stuck   time.Time // since when something is due in it; zero: nothing is
 }
 
 func newBook(liveness time.Duration) book {
@@ -83,8 +81,8 @@ func newBook(liveness time.Duration) book {
 		changed:  make(chan struct{}, 1), reconnect: make(chan struct{}, 1),
 		process: int64(binary.BigEndian.Uint64(id[:])>>1) | 1, //nolint:gosec // 63 bits
 		byID:    make(map[string]*waiter), byName: make(map[string]*waitedFor), held: make(map[string]struct{}),
-		arriving: make(map[string]time.Time), asked: make(map[string]chan struct{}),
-		used: time.Now(),
+		arriving: make(map[string]time.Time),
+		used:     time.Now(),
 	}
 }
 
@@ -232,29 +230,6 @@ func (b *book) setDue(name string, at time.Time) {
 	defer b.mu.Unlock()
 	if n := b.byName[name]; n != nil && at.Before(n.due) {
 		n.due = at
-	}
-}
-
-// stuckFor records that something is due in a queue, and returns for how long it has been.
-func (b *book) stuckFor(name string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.byName[name]
-	if n == nil {
-		return 0
-	}
-	if n.stuck.IsZero() {
-		n.stuck = time.Now()
-	}
-	return time.Since(n.stuck)
-}
-
-// moved records that nothing is due in a queue.
-func (b *book) moved(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if n := b.byName[name]; n != nil {
-		n.stuck = time.Time{}
 	}
 }
 

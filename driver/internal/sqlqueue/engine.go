@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // Options are how a driver makes an Engine.
@@ -34,10 +35,8 @@ type Engine struct {
 
 	registering chan struct{} // one goroutine registers the process
 
-	ctx    context.Context // ends with Close
-	stop   context.CancelFunc
+	life   *life.Life
 	closed sync.Once
-	work   sync.WaitGroup
 }
 
 var (
@@ -61,9 +60,8 @@ func New(o Options) *Engine {
 	if o.ListenFor == 0 {
 		o.ListenFor = listenFor
 	}
-	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness)}
+	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness), life: life.New()}
 	e.book.listenToWait = o.ListenToWait
-	e.ctx, e.stop = context.WithCancel(context.Background())
 	return e
 }
 
@@ -93,15 +91,14 @@ func (e *Engine) List(ctx context.Context) ([]string, error) {
 }
 
 // Closing is closed when Close begins.
-func Closing(e *Engine) <-chan struct{} { return e.ctx.Done() }
+func Closing(e *Engine) <-chan struct{} { return e.life.Done() }
 
 // start starts a background task, unless running says that it runs, or the driver is closed.
 func (e *Engine) start(running *bool, task func()) {
 	e.book.mu.Lock()
 	defer e.book.mu.Unlock()
-	if !*running && e.ctx.Err() == nil {
-		*running = true
-		e.work.Go(task)
+	if !*running {
+		*running = e.life.Go(task)
 	}
 }
 
@@ -111,28 +108,14 @@ const CloseBound = 100 * time.Millisecond
 // Close implements driver.Driver. The store stays open: the driver closes it afterwards.
 func (e *Engine) Close() error {
 	e.closed.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), CloseBound)
-		defer cancel()
-		e.book.mu.Lock() // see start
-		e.stop()
-		e.book.mu.Unlock()
-		Within(ctx, e.work.Wait)
+		begun := time.Now()
+		e.life.End()
+		life.Ending(e.life.Wait)(CloseBound)
 		if process, known := e.book.leave(); known {
+			ctx, cancel := context.WithTimeout(context.Background(), CloseBound-time.Since(begun))
+			defer cancel()
 			_ = e.store.Leave(ctx, process) // else the row expires
 		}
 	})
 	return nil
-}
-
-// Within runs f, and waits for it until ctx ends.
-func Within(ctx context.Context, f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
 }

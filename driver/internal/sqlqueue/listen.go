@@ -62,7 +62,7 @@ func (e *Engine) listenFirst(ctx context.Context) {
 	select {
 	case <-opening:
 	case <-ctx.Done():
-	case <-e.ctx.Done(): // no listener starts any more
+	case <-e.life.Done(): // no listener starts any more
 	}
 }
 
@@ -82,7 +82,7 @@ func (e *Engine) listen() {
 		if errors.Is(err, ErrNoNotices) {
 			pause = silentPause
 		}
-		if !retry.Sleep(e.ctx, pause, nil) || e.book.stopListening(e.opts.ListenFor) {
+		if !retry.Sleep(e.life, pause, nil) || e.book.stopListening(e.opts.ListenFor) {
 			return
 		}
 	}
@@ -90,14 +90,14 @@ func (e *Engine) listen() {
 
 // listenOnce listens until that fails, a notice was missed, or nothing was held or waited for in a while.
 func (e *Engine) listenOnce() (idle bool, err error) {
-	ctx, cancel := context.WithCancel(e.ctx)
+	ctx, cancel := context.WithCancel(e.life)
 	defer cancel()
 	select {
 	case <-e.book.reconnect: // was for an older connection
 	default:
 	}
 	watched := make(chan struct{})
-	e.work.Go(func() {
+	go func() {
 		defer close(watched)
 		defer cancel()
 		every := time.NewTicker(e.opts.ListenFor)
@@ -112,7 +112,7 @@ func (e *Engine) listenOnce() (idle bool, err error) {
 				idle = e.book.stopListening(e.opts.ListenFor)
 			}
 		}
-	})
+	}()
 	err = e.opts.Notifier.Listen(ctx, e.book.current(), &Inbox{e})
 	cancel()
 	<-watched

@@ -99,7 +99,7 @@ func (e *Engine) register(ctx context.Context, then int64, asked time.Time) erro
 	case e.registering <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-e.ctx.Done():
+	case <-e.life.Done():
 		return driver.ErrClosed
 	}
 	defer func() { <-e.registering }()

@@ -18,7 +18,7 @@ const interruptions = 3
 func Repeat[T any](ctx context.Context, e *Engine, twice bool, f func() (T, error)) (answer T, err error) {
 	backoff, broken := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond}, 0
 	for {
-		if e.ctx.Err() != nil {
+		if e.life.Closed() {
 			return answer, driver.ErrClosed
 		}
 		before := err
@@ -37,7 +37,7 @@ func Repeat[T any](ctx context.Context, e *Engine, twice bool, f func() (T, erro
 		if !again {
 			return answer, e.explain(ctx, err)
 		}
-		if !retry.Sleep(ctx, backoff.Next(), e.ctx.Done()) {
+		if !retry.Sleep(ctx, backoff.Next(), e.life.Done()) {
 			return answer, e.explain(ctx, errors.Join(context.Cause(ctx), err))
 		}
 	}
@@ -48,7 +48,7 @@ func (e *Engine) explain(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case e.ctx.Err() != nil && ctx.Err() == nil:
+	case e.life.Closed() && ctx.Err() == nil:
 		return driver.ErrClosed
 	case e.store.Class(err)&Down != 0:
 		return driver.Unavailable(err)

@@ -35,7 +35,7 @@ func (e *Engine) sweepOnAndOff() {
 	if rand.N(sweepOdds) == 0 {
 		e.sweepUntilDone() // not in turn: a program that ends at once might take the turn, and not sweep
 	}
-	for wait := e.opts.SweepEvery; retry.Sleep(e.ctx, wait+rand.N(e.opts.SweepEvery/10), nil); {
+	for wait := e.opts.SweepEvery; retry.Sleep(e.life, wait+rand.N(e.opts.SweepEvery/10), nil); {
 		wait = SweepInTurn(e)
 	}
 }
@@ -56,7 +56,7 @@ func SweepInTurn(e *Engine) time.Duration {
 
 // sweepTurn asks for the turn to sweep, or gives it up. It returns how long others have it.
 func (e *Engine) sweepTurn(life time.Duration, done bool) (left time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(e.ctx, sweepBound)
+	ctx, cancel := context.WithTimeout(e.life, sweepBound)
 	defer cancel()
 	return e.store.SweepTurn(ctx, life, done)
 }
@@ -65,9 +65,9 @@ func (e *Engine) sweepTurn(life time.Duration, done bool) (left time.Duration, e
 // reports false if no sweep has got to the end.
 func (e *Engine) sweepUntilDone() (swept bool) {
 	for range sweepTries {
-		busy, err := Sweep(e.ctx, e)
+		busy, err := Sweep(e.life, e)
 		swept = swept || err == nil
-		if err == nil && busy == 0 || !retry.Sleep(e.ctx, sweepAgain, nil) {
+		if err == nil && busy == 0 || !retry.Sleep(e.life, sweepAgain, nil) {
 			break
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // Conn is a connection. Make it with [Open] or [Adopt], and then call Start.
@@ -43,9 +44,7 @@ type Conn struct {
 	watches watches
 	count   atomic.Uint64 // how often the connection's state has changed
 	closing sync.Once
-	life    context.Context // ends with Close
-	end     context.CancelFunc
-	work    sync.WaitGroup
+	life    *life.Life
 
 	mu         sync.Mutex
 	sess       *Session      // nil if there is none at present
@@ -88,7 +87,7 @@ func open(n *network, o Options) (*Conn, error) {
 				n.hasSession()
 			}
 			c.observe(ev)
-			if c.life.Err() == nil {
+			if !c.life.Closed() {
 				c.handle(ev)
 			}
 		}))
@@ -112,9 +111,7 @@ func Adopt(conn *zk.Conn, events <-chan zk.Event, o Options) (*Conn, error) {
 }
 
 func newConn(o Options) *Conn {
-	c := &Conn{options: o, login: login{busy: make(chan struct{}, 1)}, watches: watches{set: make(map[string]Watch)}}
-	c.life, c.end = context.WithCancel(context.Background())
-	return c
+	return &Conn{options: o, login: login{busy: make(chan struct{}, 1)}, watches: watches{set: make(map[string]Watch)}, life: life.New()}
 }
 
 // Start begins to connect, or to handle the events of a user's connection. It sets ended,
@@ -135,13 +132,7 @@ func (c *Conn) Start(ended func(*Session), event func(zk.Event)) {
 // Go runs a background task. Close ends its ctx, and waits for the task. Go reports false
 // after Close.
 func (c *Conn) Go(task func(ctx context.Context)) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.life.Err() != nil {
-		return false
-	}
-	c.work.Go(func() { task(c.life) })
-	return true
+	return c.life.Go(func() { task(c.life) })
 }
 
 // Closed is closed by Close.
@@ -154,13 +145,11 @@ func (c *Conn) Own() bool { return c.network != nil }
 // With keep the session lives on until it times out.
 func (c *Conn) Close(keep bool) {
 	c.closing.Do(func() {
-		c.mu.Lock()
-		c.end()
-		c.mu.Unlock()
+		c.life.End()
 		if c.network != nil {
 			c.disconnect(keep)
 		}
-		c.work.Wait()
+		c.life.Wait()
 	})
 }
 
@@ -172,17 +161,7 @@ func (c *Conn) disconnect(keep bool) {
 	if keep || c.zk.State() != zk.StateHasSession {
 		c.network.close()
 	}
-	done := make(chan struct{})
-	go func() {
-		c.zk.Close()
-		close(done)
-	}()
-	bound := time.NewTimer(closeBound)
-	defer bound.Stop()
-	select {
-	case <-done:
-	case <-bound.C:
-	}
+	life.Ending(c.zk.Close)(closeBound)
 	c.network.close() // the client then gives up, within a second
 }
 

@@ -150,7 +150,7 @@ func (c *Conn) Present(ctx context.Context) (*Session, error) {
 
 // connected waits until there is a session. Its errors say that nothing was sent.
 func (c *Conn) connected(ctx context.Context) error {
-	if c.life.Err() == nil && ctx.Err() == nil && c.zk.State() == zk.StateHasSession {
+	if !c.life.Closed() && ctx.Err() == nil && c.zk.State() == zk.StateHasSession {
 		return nil
 	}
 	most := time.NewTimer(connectedWait)
@@ -158,7 +158,7 @@ func (c *Conn) connected(ctx context.Context) error {
 	for late := false; ; {
 		next := c.Reconnected()
 		switch {
-		case c.life.Err() != nil:
+		case c.life.Closed():
 			return unsent{driver.ErrClosed}
 		case ctx.Err() != nil:
 			return unsent{c.EndError(ctx)}
