@@ -186,6 +186,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		}
 		return err
 	}
+	e.storeErr = nil // it may be of an outage before
 	t.Number, t.Version = p.Number, p.Version
 	t.putEnded(leaving) // nobody waits for it yet
 	switch {
