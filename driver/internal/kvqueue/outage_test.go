@@ -40,3 +40,20 @@ func TestOutageIsOver(t *testing.T) {
 		b.drop(b.others[0], h)
 	})
 }
+
+// Acquisitions that could open no session leave nothing.
+func TestFailedSessionsLeaveNothing(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.store.with(func(what, _ string, done bool) error { return errAway })
+		for i := range 10 {
+			r := request("a", "1")
+			r.TTL += time.Duration(i) * time.Second
+			if _, err := b.e.Acquire(b.Context(), r); !errors.Is(err, errAway) {
+				t.Fatal(err)
+			}
+		}
+		if n := len(b.e.classes); n > 0 {
+			t.Errorf("%d classes are left", n)
+		}
+	})
+}

@@ -120,6 +120,11 @@ func (e *Engine) open(ctx context.Context, c *class, k kind) error {
 	sent := time.Now()
 	opened, err := e.store.Open(ctx, k.length)
 	if err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.classes[k] == c && c.current == nil { // its length may never be used again
+			delete(e.classes, k)
+		}
 		return err
 	}
 	s := &session{id: opened.ID, kind: k, ttl: opened.TTL, sent: sent, idle: sent}
