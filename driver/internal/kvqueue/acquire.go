@@ -261,7 +261,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t.state != held {
-		return driver.Grant{}, errDeleted
+		return driver.Grant{}, cmp.Or(t.lost, errDeleted)
 	}
 	g := driver.Grant{Token: t.Number, Asked: t.session.sent, TTL: t.session.ttl}
 	if spare := t.session.ttl - r.TTL; spare > 0 { // the other half is for a late release

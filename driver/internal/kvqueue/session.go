@@ -1,6 +1,7 @@
 package kvqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -275,7 +276,7 @@ func (e *Engine) stale(t *ticket, since time.Time) (*session, error) {
 	defer e.mu.Unlock()
 	switch {
 	case t.state != held:
-		return nil, errDeleted
+		return nil, cmp.Or(t.lost, errDeleted)
 	case t.session.sent.Before(since):
 		return t.session, nil
 	}
