@@ -71,12 +71,21 @@ func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session,
 	}
 }
 
-// fresh returns the current session if it can be used as it is. With mu held.
+// fresh returns the current session if it can be used as it is: it was kept alive after since,
+// and the machine was not suspended for long after that. With mu held.
 func (c *class) fresh(since time.Time) *session {
-	if c.current == nil || c.current.sent.Before(since) {
-		return nil
+	if s := c.current; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= s.ttl/freshPart {
+		return s
 	}
-	return c.current
+	return nil
+}
+
+// suspendedSince returns for how long this machine was suspended since a time, by the wall clock:
+// the monotonic clock stands still meanwhile. The core counts suspensions only from the call of
+// Acquire on, and a session may have been kept alive before.
+func suspendedSince(t time.Time) time.Duration {
+	now := time.Now()
+	return now.Round(0).Sub(t.Round(0)) - now.Sub(t)
 }
 
 // refresh keeps the current session of a class alive or makes another one. One caller
