@@ -213,7 +213,7 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 	}
 	e.mu.Unlock()
 	if queued && r.Joined != nil { // also if it has been granted since
-		r.Joined()
+		e.joined(t, r.Joined)
 	}
 	if waits {
 		select {
@@ -226,6 +226,22 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 		}
 	}
 	return e.grant(ctx, t, r)
+}
+
+// joined calls Request.Joined, which may take long. If the ticket is granted meanwhile, nobody
+// else keeps its session alive.
+func (e *Engine) joined(t *ticket, notify func()) {
+	e.mu.Lock()
+	s := t.session
+	s.waiting++
+	e.plan(s.sent.Add(s.ttl / keepPart))
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		s.waiting--
+	}()
+	notify()
 }
 
 // giveUp notes that a caller does not wait for a ticket any more. A ticket without
