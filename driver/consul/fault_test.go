@@ -455,3 +455,28 @@ func TestMissingIsNotShown(t *testing.T) {
 	}
 	drop(t, d, h)
 }
+
+// The first request of a driver is lost. Another acquisition does not wait for its end.
+func TestFirstRequestHangs(t *testing.T) {
+	t.Parallel()
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	hangs := make(chan struct{})
+	hang := once(func(string) { close(hangs) })
+	w.with(func(r *http.Request) (*http.Response, error) {
+		select {
+		case <-hangs:
+			return nil, nil
+		default:
+		}
+		hang("")
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { _, _ = d.Acquire(ctx, request(t.Name()+"/lost")); close(ended) }()
+	<-hangs
+	drop(t, d, get(t, d, request(t.Name())))
+	cancel()
+	<-ended
+}
