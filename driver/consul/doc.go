@@ -59,7 +59,7 @@
 // which a deposed leader may answer, are trusted only when they say that a ticket
 // ahead has gone, at an index at which it had been created: a ticket that has gone
 // never comes back with the same index, because a key that is there, even if somebody has
-// unlocked it by hand, is deleted before it is used again. If an answer says that a session or a ticket
+// unlocked it by hand, is deleted before it is used again. If an answer says that a session
 // of this driver is gone, the driver asks again in consistent mode before it reports a
 // loss, since a leader that has just started answers renewals before it has read its
 // log.

@@ -234,23 +234,34 @@ func TestAcquireFromServerNotReady(t *testing.T) {
 	}
 }
 
-// If a deposed leader does not know a ticket, the driver asks the current leader.
-func TestMissingIsAskedAgain(t *testing.T) {
+// A deposed leader does not know a ticket yet, or still knows one that was broken. Neither is believed.
+func TestDeposedLeaderIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	d, w := tamper(t, testbed.SharedConsul(t).Addr())
-	h := get(t, d, request(t.Name()))
-	var lies int
-	w.with(func(r *http.Request) (*http.Response, error) {
-		if strings.HasPrefix(body(r), `[{"KV":{"Verb":"get-or-empty"`) && !r.URL.Query().Has("consistent") {
-			lies++
-			return reply(r, http.StatusOK, `{"Results":[{"KV":{}}]}`)
-		}
-		return nil, nil
-	})
-	if err := d.Renew(t.Context(), h, 15*time.Second); err != nil || lies != 1 {
-		t.Errorf("Renew: %v, after %d false answers", err, lies)
+	addr := testbed.SharedConsul(t).Addr()
+	for what, broken := range map[string]bool{"before the ticket": false, "before a break": true} {
+		t.Run(what, func(t *testing.T) {
+			d, w := tamper(t, addr)
+			h := get(t, d, request(t.Name()))
+			old := `{"Results":[{"KV":{}}]}`
+			if broken {
+				kv := keysOf(t, newClient(t, addr), t.Name())[0]
+				old = fmt.Sprintf(`{"Results":[{"KV":{"Key":%q,"CreateIndex":%d,"ModifyIndex":%d,"Session":%q}}]}`,
+					kv.Key, kv.CreateIndex, kv.ModifyIndex, kv.Session)
+				if err := first(counted(t, addr)).Break(t.Context(), h.Name, h.Token); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.with(func(r *http.Request) (*http.Response, error) {
+				if strings.HasPrefix(body(r), `[{"KV":{"Verb":"get-or-empty"`) && !r.URL.Query().Has("consistent") {
+					return reply(r, http.StatusOK, old)
+				}
+				return nil, nil
+			})
+			if err := d.Renew(t.Context(), h, 15*time.Second); errors.Is(err, driver.ErrLost) != broken || err != nil && !broken {
+				t.Errorf("a renewal of a ticket that was broken (%v): %v", broken, err)
+			}
+		})
 	}
-	drop(t, d, h)
 }
 
 func idOf(t testing.TB, d driver.Driver, name string) string {
@@ -443,4 +454,29 @@ func TestMissingIsNotShown(t *testing.T) {
 		t.Errorf("the next renewal: %v", err)
 	}
 	drop(t, d, h)
+}
+
+// The first request of a driver is lost. Another acquisition does not wait for its end.
+func TestFirstRequestHangs(t *testing.T) {
+	t.Parallel()
+	d, w := tamper(t, testbed.SharedConsul(t).Addr())
+	hangs := make(chan struct{})
+	hang := once(func(string) { close(hangs) })
+	w.with(func(r *http.Request) (*http.Response, error) {
+		select {
+		case <-hangs:
+			return nil, nil
+		default:
+		}
+		hang("")
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { _, _ = d.Acquire(ctx, request(t.Name()+"/lost")); close(ended) }()
+	<-hangs
+	drop(t, d, get(t, d, request(t.Name())))
+	cancel()
+	<-ended
 }

@@ -77,15 +77,15 @@ func pairsOf(results api.TxnResults) api.KVPairs {
 	return pairs
 }
 
-// ask runs a transaction that only reads.
-func (s *store) ask(q *api.QueryOptions, ops ...op) (api.KVPairs, error) {
+// ask runs a transaction that only reads, in consistent mode.
+func (s *store) ask(ctx context.Context, ops ...op) (api.KVPairs, error) {
 	reads := make(api.TxnOps, len(ops))
 	for i, o := range ops {
 		reads[i] = &api.TxnOp{KV: &api.KVTxnOp{
 			Verb: o.KV.Verb, Key: o.KV.Key, Namespace: s.opts.namespace, Partition: s.opts.partition,
 		}}
 	}
-	_, out, meta, err := s.client.Txn().Txn(reads, q)
+	_, out, meta, err := s.client.Txn().Txn(reads, s.exact(ctx))
 	if err != nil {
 		return nil, err
 	}

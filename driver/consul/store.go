@@ -295,22 +295,13 @@ func (s *store) note(index uint64) {
 // lookFor is for how many tickets of a session a renewal looks, in eight requests.
 const lookFor = 8 * mostOps
 
-// Missing implements kvqueue.Store. A deposed leader may miss tickets, so if some are
-// missing it asks again, exactly.
-func (s *store) Missing(ctx context.Context, ts []kvqueue.Ticket) ([]int, error) {
-	missing, err := s.missing(s.read(ctx), ts)
-	if len(missing) > 0 {
-		return s.missing(s.exact(ctx), ts)
-	}
-	return missing, err
-}
-
-func (s *store) missing(q *api.QueryOptions, ts []kvqueue.Ticket) (missing []int, err error) {
+// Missing implements kvqueue.Store. A deposed leader may miss tickets, or still have them.
+func (s *store) Missing(ctx context.Context, ts []kvqueue.Ticket) (missing []int, err error) {
 	ops := make([]op, len(ts))
 	for i, t := range ts {
 		ops[i] = keyOp(api.KVGetOrEmpty, t.Key)
 	}
-	pairs, err := s.ask(q, ops...)
+	pairs, err := s.ask(ctx, ops...)
 	switch {
 	case err != nil:
 		return nil, err

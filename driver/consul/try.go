@@ -33,7 +33,7 @@ import (
 
 // Look implements kvqueue.Store with one read.
 func (s *store) Look(ctx context.Context, r *driver.Request) (any, error) {
-	pairs, err := s.ask(s.exact(ctx), s.looks(r.Name)...)
+	pairs, err := s.ask(ctx, s.looks(r.Name)...)
 	if err != nil {
 		return nil, err
 	}

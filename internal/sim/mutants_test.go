@@ -104,8 +104,8 @@ var mutants = []mutant{
 		unseen: "the leader has to be deposed between the tickets of a holder and of its waiter",
 	},
 	{
-		name: "consul: a deposed leader is believed that a holder has lost", file: "driver/consul/store.go",
-		old: "if len(missing) > 0 {\n\t\treturn s.missing(s.exact", new: "if false {\n\t\treturn s.missing(s.exact",
+		name: "consul: a deposed leader is believed that a holder has lost", file: "driver/consul/request.go",
+		old: "Txn(reads, s.exact(ctx))", new: "Txn(reads, s.read(ctx))",
 		unseen: "the old leader has to know the session's notice key, and not a ticket from before it",
 	},
 	{

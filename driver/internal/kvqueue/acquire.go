@@ -186,6 +186,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		}
 		return err
 	}
+	e.storeErr = nil // it may be of an outage before
 	t.Number, t.Version = p.Number, p.Version
 	t.putEnded(leaving) // nobody waits for it yet
 	switch {
@@ -212,7 +213,7 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 	}
 	e.mu.Unlock()
 	if queued && r.Joined != nil { // also if it has been granted since
-		r.Joined()
+		e.joined(t, r.Joined)
 	}
 	if waits {
 		select {
@@ -225,6 +226,22 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 		}
 	}
 	return e.grant(ctx, t, r)
+}
+
+// joined calls Request.Joined, which may take long. If the ticket is granted meanwhile, nobody
+// else keeps its session alive.
+func (e *Engine) joined(t *ticket, notify func()) {
+	e.mu.Lock()
+	s := t.session
+	s.waiting++
+	e.plan(s.sent.Add(s.ttl / keepPart))
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		s.waiting--
+	}()
+	notify()
 }
 
 // giveUp notes that a caller does not wait for a ticket any more. A ticket without
@@ -260,7 +277,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t.state != held {
-		return driver.Grant{}, errDeleted
+		return driver.Grant{}, cmp.Or(t.lost, errDeleted)
 	}
 	g := driver.Grant{Token: t.Number, Asked: t.session.sent, TTL: t.session.ttl}
 	if spare := t.session.ttl - r.TTL; spare > 0 { // the other half is for a late release

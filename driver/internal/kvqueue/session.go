@@ -1,6 +1,7 @@
 package kvqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -24,7 +25,7 @@ type session struct {
 	ttl     time.Duration // as granted
 	sent    time.Time     // when the last request that started the TTL anew was sent
 	tickets int           // one may be here, or not: see Shorten
-	waiting int           // how many of these wait; for them the engine keeps it alive
+	waiting int           // how many of these wait, and how many calls of Joined run; for them the engine keeps it alive
 	idle    time.Time     // since when it has no tickets
 	retired bool          // it takes no more tickets
 	over    bool          // it has ended, or is being ended
@@ -70,12 +71,21 @@ func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session,
 	}
 }
 
-// fresh returns the current session if it can be used as it is. With mu held.
+// fresh returns the current session if it can be used as it is: it was kept alive after since,
+// and the machine was not suspended for long after that. With mu held.
 func (c *class) fresh(since time.Time) *session {
-	if c.current == nil || c.current.sent.Before(since) {
-		return nil
+	if s := c.current; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= s.ttl/freshPart {
+		return s
 	}
-	return c.current
+	return nil
+}
+
+// suspendedSince returns for how long this machine was suspended since a time, by the wall clock:
+// the monotonic clock stands still meanwhile. The core counts suspensions only from the call of
+// Acquire on, and a session may have been kept alive before.
+func suspendedSince(t time.Time) time.Duration {
+	now := time.Now()
+	return now.Round(0).Sub(t.Round(0)) - now.Sub(t)
 }
 
 // refresh keeps the current session of a class alive or makes another one. One caller
@@ -120,6 +130,11 @@ func (e *Engine) open(ctx context.Context, c *class, k kind) error {
 	sent := time.Now()
 	opened, err := e.store.Open(ctx, k.length)
 	if err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.classes[k] == c && c.current == nil { // its length may never be used again
+			delete(e.classes, k)
+		}
 		return err
 	}
 	s := &session{id: opened.ID, kind: k, ttl: opened.TTL, sent: sent, idle: sent}
@@ -270,7 +285,7 @@ func (e *Engine) stale(t *ticket, since time.Time) (*session, error) {
 	defer e.mu.Unlock()
 	switch {
 	case t.state != held:
-		return nil, errDeleted
+		return nil, cmp.Or(t.lost, errDeleted)
 	case t.session.sent.Before(since):
 		return t.session, nil
 	}

@@ -42,8 +42,8 @@ func TestSessionOver(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second / keepPart)
 		synctest.Wait()
-		if !w.done || !errors.Is(w.err, driver.ErrLost) {
-			t.Errorf("the waiter got %v, want ErrLost", w.err)
+		if !w.done || !errors.Is(w.err, driver.ErrLost) || !errors.Is(w.err, ErrSessionOver) {
+			t.Errorf("the waiter got %v, want ErrLost because the session is over", w.err)
 		}
 		if !errors.Is(b.lost["1"], driver.ErrLost) {
 			t.Errorf("the holder got %v", b.lost["1"])

@@ -36,6 +36,7 @@ type ticket struct {
 	session  *session
 	since    time.Time // of the grant, or of queueing
 	until    time.Time // when a lease that nobody renews is over; or zero
+	lost     error     // why it has gone without its driver; or nil
 
 	stop    context.CancelFunc // ends its put, while that is under way
 	settled chan struct{}      // closed when the put has ended; nil if nobody waits for that
@@ -201,6 +202,7 @@ func (e *Engine) forget(t *ticket) {
 // lose forgets a ticket that has gone from the store. unlock notifies its holder. With mu
 // held.
 func (e *Engine) lose(t *ticket, cause error) {
+	t.lost = cause
 	if t.state == held {
 		e.notices = append(e.notices, notice{t.hold(), cause})
 	}

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 )
 
 // A Check is the comparison that one driver makes. Make it with [New].
@@ -20,6 +21,9 @@ type Check struct {
 	done atomic.Bool
 	turn chan struct{} // held by the caller that asks the store
 }
+
+// patience is how long a caller waits for the answer to another one.
+const patience = time.Second
 
 // New makes the check of a driver that speaks the version own. where says where in
 // the store the version is, remedy how to remove it.
@@ -33,8 +37,8 @@ func (c *Check) Own() string { return c.own }
 // Do returns a [*Mismatch] if the store has another version than the driver's own. It
 // calls ask, which reads the version, "" for none. For a request that writes, ask writes
 // the driver's own version if there is none, in such a way that concurrent writers all
-// read the same one, and returns it. Do calls ask for one caller at a time, and never
-// again once the answer was the driver's own version.
+// read the same one, and returns it. Do calls ask for one caller at a time, unless the answer
+// takes long, and never again once it was the driver's own version.
 func (c *Check) Do(ctx context.Context, ask func(context.Context) (string, error)) error {
 	if c.done.Load() {
 		return nil
@@ -42,6 +46,7 @@ func (c *Check) Do(ctx context.Context, ask func(context.Context) (string, error
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
+	case <-time.After(patience): // the request of the caller that asks may be lost
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

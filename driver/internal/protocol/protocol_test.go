@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -93,4 +95,27 @@ func TestGivesUp(t *testing.T) {
 	}
 	close(end)
 	wg.Wait()
+}
+
+// The request of the first caller is lost, for example with its connection. Others do not wait for its end.
+func TestOneHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCheck()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_ = c.Do(ctx, func(ctx context.Context) (string, error) {
+				<-ctx.Done()
+				return "", ctx.Err()
+			})
+		}()
+		synctest.Wait()
+		patient, end := context.WithTimeout(t.Context(), 10*time.Second)
+		defer end()
+		begun := time.Now()
+		err := c.Do(patient, func(context.Context) (string, error) { return c.Own(), nil })
+		if took := time.Since(begun); err != nil || took > 2*time.Second {
+			t.Errorf("%v after %v, want an answer within two seconds", err, took)
+		}
+		cancel()
+	})
 }

@@ -1,0 +1,38 @@
+package kvqueue
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A caller is notified for long that its ticket waits. The ticket is granted meanwhile, and stays alive.
+func TestGrantedDuringJoined(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.another(), request("a", "0"))
+		r := request("a", "w")
+		const notified = 3 * time.Minute
+		r.Joined = func() { time.Sleep(notified) }
+		granted := make(chan error, 1)
+		go func() { _, err := b.e.Acquire(b.Context(), r); granted <- err }()
+		time.Sleep(time.Second)
+		b.drop(b.others[0], h)
+		for range int(notified/time.Second) - 2 {
+			time.Sleep(time.Second)
+			if end := b.store.lasts("a", "w"); !end.After(time.Now()) {
+				t.Error("the ticket has ended before its caller knows of its grant")
+				break
+			}
+		}
+		if err := <-granted; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		before := b.store.count("keep")
+		time.Sleep(time.Minute)
+		if n := b.store.count("keep") - before; n > 0 {
+			t.Errorf("%d keep-alives after the grant", n)
+		}
+		b.drop(b.e, r.Hold(0))
+	})
+}
