@@ -313,11 +313,7 @@ func (l *natsLink) put(subject string, head natsgo.Header, value []byte) any {
 	}
 	b.last++
 	b.signs.note(keyOfSubject(subject), value, b.zero)
-	if old != nil {
-		b.s.w.comesBack(b.s, ids(value, ""), always)
-	} else {
-		b.s.w.mayReturn(ids(value, ""))
-	}
+	b.s.w.comesBack(b.s, ids(value, ""), always) // even when the bucket has forgotten the queue
 	all := append(b.entries[subject], natsEntry{b.last, value, time.Now().Add(keep + b.rnd.upTo(time.Second))})
 	b.entries[subject] = all[max(0, len(all)-8):]
 	l.deliver("_LOCKER.locker."+strings.TrimPrefix(subject, "$KV.locker."), "", nil) // to others: nobody listens to what it writes itself

@@ -117,6 +117,76 @@ func TestVisitors(t *testing.T) {
 	}
 }
 
+// So it is if the last heartbeat before the lease was for shorter ones: the store keeps it for as long as the lease.
+func TestVisitorsOfLongerLease(t *testing.T) {
+	const ttl = 2 * time.Minute
+	long := request("a", "holder")
+	long.TTL = ttl
+	for name, hold := range map[string]func(b *bed, e *Engine){
+		"after a wait": func(b *bed, e *Engine) {
+			other, _ := b.open()
+			b.take(other, request("a", "other"))
+			got := b.waits(e, long)
+			time.Sleep(time.Second)
+			if err := other.Release(b.Context(), driver.Hold{Name: "a", ID: "other"}); err != nil {
+				b.Fatal(err)
+			}
+			if err := <-got; err != nil {
+				b.Fatal(err)
+			}
+			b.renew(e, long)
+		},
+		"extended": func(b *bed, e *Engine) {
+			b.take(e, request("a", "holder"))
+			b.renew(e, request("a", "holder"))
+			b.renew(e, long)
+		},
+		"beside a shorter one": func(b *bed, e *Engine) {
+			b.take(e, request("b", "shorter"))
+			b.renew(e, request("b", "shorter"))
+			b.take(e, long)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				e, _ := b.open()
+				hold(b, e)
+				_ = e.Close()
+				const every = 2 * time.Second
+				took := b.visits(every, func(r driver.Request) bool { return b.visit(r) })
+				if bound := e.Bounds(ttl).Crash + every; took < ttl || took > bound {
+					b.Errorf("granted after %v, want %v to %v", took, ttl, bound)
+				}
+			})
+		})
+	}
+}
+
+// So it is if the visits are as far apart as the heartbeat of a dead process is kept.
+func TestVisitorsOncePerMinute(t *testing.T) {
+	const ttl = 30 * time.Second
+	for _, first := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second, 40 * time.Second, 55 * time.Second} {
+		for _, every := range []time.Duration{30 * time.Second, 45 * time.Second, time.Minute, 70 * time.Second, 100 * time.Second} {
+			t.Run(fmt.Sprintf("after %v, each %v", first, every), func(t *testing.T) {
+				bubble(t, func(b *bed) {
+					e, _ := b.open()
+					r := request("a", "holder")
+					r.TTL = ttl
+					b.take(e, r)
+					time.Sleep(ttl / 3)
+					b.renew(e, r)
+					_ = e.Close()
+					time.Sleep(first)
+					took := b.visits(every, func(r driver.Request) bool { return b.visit(r) })
+					if bound := e.Bounds(ttl).Crash + every; took > bound {
+						b.Errorf("granted after %v, want %v at the most", took, bound)
+					}
+				})
+			})
+		}
+	}
+}
+
 // A holder that renews keeps its lock, whoever visits, and the visits of one life of the ticket write little.
 func TestVisitorsOfLiveHolder(t *testing.T) {
 	for i := range 10 {
