@@ -219,7 +219,7 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 	if err != nil {
 		return err
 	}
-	seen, keep := make(map[string]record), make(map[string]time.Duration)
+	seen, processes := make(map[string]record), make(map[string]struct{})
 	e.mu.Lock()
 	e.observe(f, func(r *record) {
 		since := e.unchanged(r)
@@ -230,13 +230,14 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 		o.Observed = &observation{now.Clock, now.Latest - asked.Sub(since), e.sign(r)}
 		seen[r.ID] = o
 		if o.Observed.Heartbeat != "" {
-			keep[r.Process] = max(keep[r.Process], patience(r.life())+keepTickets)
+			processes[r.Process] = struct{}{}
 		}
 	})
+	keep := f.doc.keep()
 	e.mu.Unlock()
 	var kept sync.WaitGroup
 	defer kept.Wait()
-	for process, keep := range keep {
+	for process := range processes {
 		kept.Go(func() { e.keepHeartbeat(ctx, process, keep) })
 	}
 	c := &change{queues: true} // it leaves as much space for leases as a ticket does

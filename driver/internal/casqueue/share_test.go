@@ -187,6 +187,25 @@ func TestVisitorsOncePerMinute(t *testing.T) {
 	}
 }
 
+// A waiter that has died delays such visits no longer, if the store keeps the queue for the sake of a holder.
+func TestVisitorsOncePerMinuteBehindDeadWaiter(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		r := request("a", "holder")
+		r.TTL = 10 * time.Minute
+		b.take(holder, r)
+		e, _ := b.open()
+		b.waits(e, request("a", "waiter"))
+		time.Sleep(2 * time.Second)
+		_ = e.Close()
+		time.AfterFunc(time.Minute, func() { _ = holder.Release(b.Context(), r.Hold(0)) })
+		const every = 70 * time.Second
+		if took := b.visits(every, func(r driver.Request) bool { return b.visit(r) }); took > every+time.Second {
+			b.Errorf("granted after %v, want %v", took, every)
+		}
+	})
+}
+
 // A holder that renews keeps its lock, whoever visits, and the visits of one life of the ticket write little.
 func TestVisitorsOfLiveHolder(t *testing.T) {
 	for i := range 10 {
