@@ -3,6 +3,7 @@ package casqueue
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -260,16 +261,19 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 }
 
 // keepHeartbeat has the store keep a heartbeat as it is, for as long as the document with an observation of it: its own
-// process may not have sent it for a ticket that lives as long, and the first visitor may come late.
+// process may not have sent it for a ticket that lives as long, and the first visitor may come late. It is never kept for
+// less than its process wants: there may be tickets that live longer in other documents.
 func (e *Engine) keepHeartbeat(ctx context.Context, process string, keep time.Duration) {
 	e.mu.Lock()
 	b := e.heartbeats[process]
-	content, version := []byte(b.content), b.version
+	content, version := b.content, b.version
 	e.mu.Unlock()
-	if version == (Version{}) {
-		return // there is none any more
+	_, kept, _ := strings.Cut(content, "/")
+	least, err := time.ParseDuration(kept)
+	if version == (Version{}) || err != nil { // there is none any more, or it does not say how long it is needed
+		return
 	}
-	_, err := e.store.Put(ctx, e.heartbeatKey(process), content, version, keep)
+	_, err = e.store.Put(ctx, e.heartbeatKey(process), []byte(content), version, max(keep, least))
 	e.answered(err)
 }
 

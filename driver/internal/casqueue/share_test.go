@@ -206,6 +206,26 @@ func TestVisitorsOncePerMinuteBehindDeadWaiter(t *testing.T) {
 	})
 }
 
+// A visitor of one lock does not have the store forget a heartbeat sooner, which is one for a longer lease too.
+func TestVisitorOfShorterLease(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		long, short := request("a", "long"), request("b", "short")
+		long.TTL, short.TTL = 70*time.Second, time.Second
+		b.take(e, long)
+		b.visit(request("a", "first"))
+		time.Sleep(long.TTL / 3)
+		b.take(e, short)
+		b.renew(e, long)
+		renewed := time.Now()
+		b.visit(request("b", "other"))
+		time.Sleep(62 * time.Second)
+		if b.visit(request("a", "second")) {
+			b.Errorf("granted %v after a renewal for %v", time.Since(renewed), long.TTL)
+		}
+	})
+}
+
 // A holder that renews keeps its lock, whoever visits, and the visits of one life of the ticket write little.
 func TestVisitorsOfLiveHolder(t *testing.T) {
 	for i := range 10 {
