@@ -87,7 +87,7 @@
 //	                                  or longer; one more reading for each further lock, and for each of the eight
 //	                                  processes before it
 //	a try that is refused             1 reading; if the process has not seen the holder before, 1 more and, for the first one
-//	                                  after each sign of life of the holder, 1 write
+//	                                  after each sign of life of the holder, 2 writes
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
 //	a process that holds, an hour     360 writes for all locks that it has acquired within a second, 3,600 at most
 //

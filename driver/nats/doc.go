@@ -91,8 +91,9 @@
 // the 256, which came at once, were told that NATS had not answered in the 10 s that the core waits.
 //
 // A process that is refused, without having seen the holder before, reads the holder's heartbeat and the leader's clock,
-// and writes what it has seen unless the entry says it: five requests more. Until the holder's next sign of life the next
-// such processes write nothing. A wait that ends without a grant costs the same, in the background.
+// and writes what it has seen, and the heartbeat again, unless the entry says it: six requests more. Until the holder's
+// next sign of life the next such processes write nothing. A wait that ends without a grant costs the same, in the
+// background.
 //
 // If another process takes and releases a name without a pause, a process that asks for it has to find a moment between
 // two changes of the entry. Its ticket may be queued a fraction of a second late.

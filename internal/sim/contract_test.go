@@ -175,14 +175,14 @@ func TestStayed(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
 			w := &world{begun: time.Now(), used: make(map[int64]bool)}
 			s := newSigns(w)
-			s.note("locker:q:a", []byte(`{"v":1,"q":[{"n":"a","t":[{"i":"1","p":"p","k":7,"d":10000000000}]}]}`), w.begun)
+			s.note("locker:q:a", []byte(`{"v":1,"q":[{"n":"a","t":[{"i":"1","p":"p","k":7,"d":10000000000}]}]}`), nil)
 			for i := range 3 {
 				time.Sleep(time.Second)
-				s.note("locker:h:p", []byte{'a' + byte(i)}, w.begun)
+				s.note("locker:h:p", []byte{'a' + byte(i)}, nil)
 			}
 			before := time.Now()
 			time.Sleep(gap)
-			s.note("locker:h:p", []byte("z"), w.begun)
+			s.note("locker:h:p", []byte("z"), nil)
 			if s.stayed(&contract{w: w, process: "p"}, "a", "1", before); len(w.broken) != 0 {
 				t.Errorf("%v, from before: %v", gap, w.broken)
 			}

@@ -30,6 +30,7 @@
 //	etcd.go       a model of etcd's gRPC API, below driver/etcd and kvqueue (etcdstore.go, etcdwatch.go)
 //	wire.go       the connections of gRPC, whose real client and server run in the bubble
 //	dynamodb.go   a model of DynamoDB's JSON API, below driver/dynamodb and casqueue
+//	nats.go       a model of JetStream and of NATS' protocol, below driver/nats, the client's connection and casqueue
 //	redis.go      models of Redis and of the nodes of Redlock, below driver/redis and driver/redlock:
 //	              what they keep, forget and excuse; redis_server.go has their connections,
 //	              redis_script.go runs the real scripts, the rest is commands
@@ -64,7 +65,7 @@
 //     was granted or renewed last, nor if the store was reachable for a third of the TTL
 //     (5 s at least) in the time in which the lease had to be renewed.
 //   - Nobody believes in a lease for longer than the store's lasts, also when it was extended; a fixed lease that was
-//     extended lasts until then, for its process renews it where the store's is shorter; and what processes on Memcached and DynamoDB
+//     extended lasts until then, for its process renews it where the store's is shorter; and what processes on Memcached, DynamoDB and NATS
 //     write down of each other's silence is true.
 //   - Calls come back within 100 ms of their limits, Close in time; and their answers are
 //     true: ErrNotAcquired only if somebody was in the way, and not alone if the store was
@@ -79,7 +80,7 @@
 //     of Redlock that has kept its data accepts no number that is smaller than one that has held, and no proposal after a later one; and
 //     it does not keep a ticket that was released, while its process can remove it.
 //   - On Redis and Redlock, the tickets of a process that was silent for too long do not live again, and no lease is renewed that
-//     is not there. On etcd, a deletion removes no other ticket than the one that it was sent for. On Memcached and DynamoDB, a lease
+//     is not there. On etcd, a deletion removes no other ticket than the one that it was sent for. On Memcached, DynamoDB and NATS, a lease
 //     counts from no heartbeat before which its process could be taken for dead. On PostgreSQL, no request is sent that is too late already,
 //     and no ticket is asked for again and again.
 //   - Events come in order, and what begins has an end.
@@ -96,10 +97,10 @@
 // model may be kinder than the server that it stands for: the suites on real servers
 // remain the proof for that. The order of goroutines that are ready at the same instant is
 // the scheduler's, and map order and jitter are the runtime's, so a seed does not fix all;
-// README.md says how much. There is no model of ZooKeeper or NATS. The model of PostgreSQL
-// does one transaction after the other, so two that meet in one row do not wait for each other there; and no transaction is guarded. Clients of Redis
-// connect at once: go-redis holds a mutex while it connects, which no bubble gets past. Its Sentinel and
-// Cluster clients are not run; a failover is an address that leads to another server.
+// README.md says how much. There is no model of ZooKeeper. The model of PostgreSQL
+// does one transaction after the other, so two that meet in one row do not wait for each other there; and no transaction is guarded. Clients of Redis and
+// NATS connect at once: they hold a mutex while they connect, which no bubble gets past. The Sentinel and
+// Cluster clients of Redis are not run; a failover is an address that leads to another server.
 //
 // # Sources
 //

@@ -267,7 +267,7 @@ func (t *table) put(r *tableReply, in *tableRequest) {
 	} else {
 		t.s.w.mayReturn(ids(in.Item.document(), ""))
 	}
-	t.signs.note(key, in.Item.document(), time.Unix(0, 0))
+	t.signs.note(key, in.Item.document(), func(string) time.Time { return time.Unix(0, 0) })
 	t.items[key] = in.Item
 	r.answer(struct{}{})
 }

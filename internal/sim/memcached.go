@@ -168,7 +168,7 @@ func (c *cache) serve(req []byte) []byte {
 func (c *cache) store(key string, value []byte, keep string) {
 	n, _ := strconv.Atoi(keep)
 	c.cas++
-	c.signs.note(key, value, c.up)
+	c.signs.note(key, value, func(string) time.Time { return c.up })
 	if i, there := c.items[key]; there && i.until.After(time.Now()) {
 		c.s.w.comesBack(c.s, ids(value, ""), always)
 	} else {

@@ -84,12 +84,31 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a queue that may be created late is created with a ticket", file: "driver/internal/casqueue/writer.go",
-			old: "if e.opts.LatePuts && read == (Version{}) {", new: "if false {",
-			unseen: "only NATS does writes so late that the store has forgotten the queue (LatePuts), and it has no model",
+			old: "if e.opts.LatePuts && read == (Version{}) {", new: "if false {", in: "nats",
 		},
 		mutant{
 			name: "casqueue: a try is refused by what was read before", file: "driver/internal/casqueue/acquire.go",
 			old: "case !fresh:\n", new: "case false:\n",
+		},
+		mutant{
+			name: "nats: a replica that is behind is believed", file: "driver/nats/store.go",
+			old: "case err == nil && found[s.names.barrier()].number >= least:", new: "case err == nil:\n\t\t\t_ = least",
+		},
+		mutant{
+			name: "nats: an entry whose message was lost is taken for none", file: "driver/nats/wire.go",
+			old: "case m.Header.Get(jetstream.LastSequenceHeader) != strconv.FormatUint(a.last, 10):", new: "case false:",
+		},
+		mutant{
+			name: "nats: writes have no condition", file: "driver/nats/store.go",
+			old: "keep, jetstream.WithExpectLastSequencePerSubject(read.Number))", new: "keep)",
+		},
+		mutant{
+			name: "nats: the clocks of all leaders are one", file: "driver/nats/store.go",
+			old: "t.Clock = info.Cluster.Leader", new: "t.Clock = \"n\"",
+		},
+		mutant{
+			name: "nats: nobody hears of notifications after a connection was lost", file: "driver/nats/store.go",
+			old: "case <-s.dead:\n\t\t\treturn driver.Unavailable(errDisconnected)\n\t\t}\n\t}\n}", new: "case <-s.dead:\n\t\t\t<-ctx.Done()\n\t\t}\n\t}\n}",
 		},
 		mutant{
 			name: "memcached: a heartbeat that a full server refuses is sent", file: "driver/memcached/store.go",

@@ -125,6 +125,7 @@ var concern = []struct{ files, worlds string }{
 	{"driver/rule.go", "memcached"},
 	{"driver/memcached/", "memcached"},
 	{"driver/dynamodb/", "dynamodb"},
+	{"driver/nats/", "nats"},
 	{"driver/consul/", "consul"},
 	{"driver/internal/casqueue/", "memcached,dynamodb"},
 	{"driver/etcd/", "etcd"},

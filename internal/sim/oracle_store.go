@@ -112,8 +112,8 @@ type observed struct {
 }
 
 // note takes in a document that is written now, and checks what it says that a process has observed: that a
-// ticket and its heartbeat were there at a time, by the store's clock. Zero is the time at which that showed nothing.
-func (s *signs) note(key string, value []byte, zero time.Time) {
+// ticket and its heartbeat were there at a time, by a clock of the store. Zero is the time at which that showed nothing.
+func (s *signs) note(key string, value []byte, zero func(clock string) time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -150,7 +150,7 @@ func (s *signs) note(key string, value []byte, zero time.Time) {
 			if heard := s.first[t.Observed.Heartbeat]; heard.After(first) {
 				first = heard
 			}
-			if early := first.Sub(zero.Add(t.Observed.At)); known && early > 0 {
+			if early := first.Sub(zero(t.Observed.Clock).Add(t.Observed.At)); known && early > 0 {
 				s.w.fail("%s %d is said to have been as it is %v before it was: others may take it for dead too early", q.Name, t.Token, early)
 			}
 		}

@@ -14,13 +14,13 @@ func TestObservationIsTrue(t *testing.T) {
 		synctest.Test(t, func(*testing.T) {
 			w := &world{begun: time.Now(), used: make(map[int64]bool)}
 			s := newSigns(w)
-			s.note("locker:q:a", fmt.Appendf(nil, document, ""), w.begun)
+			s.note("locker:q:a", fmt.Appendf(nil, document, ""), func(string) time.Time { return w.begun })
 			time.Sleep(2 * time.Second)
-			s.note("locker:h:p", []byte("p-1"), w.begun)
+			s.note("locker:h:p", []byte("p-1"), func(string) time.Time { return w.begun })
 			time.Sleep(time.Second)
 			told := fmt.Appendf(nil, document, fmt.Sprintf(`,"b":{"c":"x","t":%d,"h":"p-1"}`, at))
-			s.note("locker:q:a", told, w.begun)
-			s.note("locker:q:a", told, w.begun) // with another change
+			s.note("locker:q:a", told, func(string) time.Time { return w.begun })
+			s.note("locker:q:a", told, func(string) time.Time { return w.begun }) // with another change
 			if len(w.broken) != want {
 				t.Errorf("observed at %v: %v", at, w.broken)
 			}

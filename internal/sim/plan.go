@@ -114,7 +114,7 @@ func (f faultPlan) String() string {
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
 var worlds = []string{
 	"bank", "bank", "memcached", "memcached", "consul", "consul", "etcd", "etcd", "dynamodb", "dynamodb", "redis", "redis", "redlock", "redlock",
-	"postgres", "postgres", "memory", "all", "fallback",
+	"nats", "nats", "postgres", "postgres", "memory", "all", "fallback",
 }
 
 // draw makes the plan of a seed.
@@ -304,7 +304,7 @@ func (g *grammar) lease(s *step) {
 	case g.one(20):
 		s.ttl = g.between(time.Minute, 5*time.Hour)
 		switch g.world {
-		case "memcached", "dynamodb", "all": // others observe the holder of a dead process all that time
+		case "memcached", "dynamodb", "nats", "all": // others observe the holder of a dead process all that time
 			s.ttl = min(s.ttl, 3*time.Minute)
 		case "redis", "redlock": // a released lease may come back with old data
 			s.ttl = min(s.ttl, time.Minute)
@@ -314,7 +314,7 @@ func (g *grammar) lease(s *step) {
 	}
 	if s.fixed = g.feature("fixed", 2); s.fixed {
 		longest := 30 * time.Second
-		if g.world == "memcached" || g.world == "dynamodb" {
+		if g.world == "memcached" || g.world == "dynamodb" || g.world == "nats" {
 			longest = 3 * time.Minute // beyond what the store keeps a queue without tickets
 		}
 		s.ttl = min(s.ttl, longest)

@@ -183,6 +183,10 @@ func (r *runner) build() {
 			w.watched = true
 			s.model, w.late = newTable(s), max(w.late, 700*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openTable(s, p) }
+		case "nats":
+			w.watched = true
+			s.model, w.late = newBucket(s), max(w.late, 700*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openBucket(s, p) }
 		case "consul":
 			w.sessions = 10 * time.Second
 			s.model, w.late = newConsul(s), max(w.late, 400*time.Millisecond)

@@ -196,7 +196,7 @@ func (w *world) follow(t *trap) {
 // writes reports whether a request may change what the server has.
 func writes(what string) bool {
 	switch verb, _, _ := strings.Cut(what, " "); verb {
-	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version", "range", "ttl":
+	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version", "range", "ttl", "get", "info", "barrier", "sub":
 		return false
 	case "txn": // of etcd
 		return strings.Contains(what, " put:") || strings.Contains(what, " delete:")

@@ -2,6 +2,7 @@ package casqueue
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -265,7 +266,8 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 	e.mu.Unlock()
 	sent := time.Now()
 	// Even a process that observes seldom must find it, until this one may be taken for dead.
-	err := e.store.Set(ctx, e.heartbeatKey(e.process), content, patience(longest)+keepEmpty)
+	keep := patience(longest) + keepEmpty
+	err := e.store.Set(ctx, e.heartbeatKey(e.process), fmt.Appendf(content, "/%v", keep), keep)
 	e.answered(err)
 	if err != nil {
 		return err

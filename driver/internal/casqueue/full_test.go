@@ -1,6 +1,7 @@
 package casqueue
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -114,6 +115,41 @@ func TestLeaseInFullQueue(t *testing.T) {
 			}
 			if took := time.Since(begun); took > time.Second {
 				b.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// full is a store that has no room for the queue of another name.
+type full struct {
+	*process
+	refused int
+}
+
+func (s *full) Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (Version, error) {
+	if read == (Version{}) {
+		time.Sleep(time.Millisecond)
+		s.refused++
+		return read, ErrTooLarge
+	}
+	return s.process.Put(ctx, key, value, read, keep)
+}
+
+// Who asks for a name of which the store has no room for the queue is refused, and asks it once or twice, also if the
+// process knows that there is no queue.
+func TestNoRoomForAnotherName(t *testing.T) {
+	for _, latePuts := range []bool{false, true} {
+		bubble(t, func(b *bed) {
+			var s *full
+			e, _ := b.open(func(o *Options) {
+				s = &full{process: o.Store.(*process)}
+				o.Store, o.LatePuts = s, latePuts
+			})
+			b.queue(e, "a")
+			ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+			defer cancel()
+			if _, err := e.Acquire(ctx, request("a", "1")); !errors.Is(err, ErrTooLarge) || s.refused > 2 {
+				b.Errorf("late puts %v: %v, after %d requests", latePuts, err, s.refused)
 			}
 		})
 	}

@@ -33,19 +33,20 @@ func sampleEvery(life time.Duration) time.Duration {
 // sighting is what this process has seen of the heartbeat of another one. Times are of this process's monotonic clock.
 type sighting struct {
 	content string
+	version Version   // of the document that was read last
 	since   time.Time // when this content was first seen
 	asked   time.Time // when the last reading that found this content was begun
 }
 
 // seeHeartbeat notes a heartbeat. A missing one, which the store has forgotten, counts as one that does not change.
 // With mu held.
-func (e *Engine) seeHeartbeat(process, content string, asked time.Time) {
-	s := e.heartbeats[process]
+func (e *Engine) seeHeartbeat(process string, read Document, asked time.Time) {
+	s, content := e.heartbeats[process], string(read.Value)
 	if s == nil || content != "" && s.content != content {
 		s = &sighting{content: content, since: time.Now()}
 		e.heartbeats[process] = s
 	}
-	s.asked = asked
+	s.version, s.asked = read.Version, asked
 }
 
 // silence is the period in which this process has observed a ticket and seen no sign of life: neither its record nor
@@ -217,7 +218,7 @@ func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, file
 	again := make(map[*file]struct{})
 	e.mu.Lock()
 	for i, process := range names {
-		e.seeHeartbeat(process, string(docs[i].Value), asked)
+		e.seeHeartbeat(process, docs[i], asked)
 	}
 	for i, f := range fs {
 		if !e.took(f, docs[len(names)+i], asked) {

@@ -3,6 +3,8 @@ package casqueue
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -218,7 +220,7 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 	if err != nil {
 		return err
 	}
-	seen := make(map[string]record)
+	seen, processes := make(map[string]record), make(map[string]struct{})
 	e.mu.Lock()
 	e.observe(f, func(r *record) {
 		since := e.unchanged(r)
@@ -228,8 +230,17 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 		o := *r
 		o.Observed = &observation{now.Clock, now.Latest - asked.Sub(since), e.sign(r)}
 		seen[r.ID] = o
+		if o.Observed.Heartbeat != "" {
+			processes[r.Process] = struct{}{}
+		}
 	})
+	keep := f.doc.keep()
 	e.mu.Unlock()
+	var kept sync.WaitGroup
+	defer kept.Wait()
+	for process := range processes {
+		kept.Go(func() { e.keepHeartbeat(ctx, process, keep) })
+	}
 	c := &change{queues: true} // it leaves as much space for leases as a ticket does
 	tried := 0
 	c.apply = func(d *document, _ bool) (changed bool, err error) {
@@ -247,6 +258,23 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 		return changed, nil
 	}
 	return e.change(ctx, f.key, c)
+}
+
+// keepHeartbeat has the store keep a heartbeat as it is, for as long as the document with an observation of it: its own
+// process may not have sent it for a ticket that lives as long, and the first visitor may come late. It is never kept for
+// less than its process wants: there may be tickets that live longer in other documents.
+func (e *Engine) keepHeartbeat(ctx context.Context, process string, keep time.Duration) {
+	e.mu.Lock()
+	b := e.heartbeats[process]
+	content, version := b.content, b.version
+	e.mu.Unlock()
+	_, kept, _ := strings.Cut(content, "/")
+	least, err := time.ParseDuration(kept)
+	if version == (Version{}) || err != nil { // there is none any more, or it does not say how long it is needed
+		return
+	}
+	_, err = e.store.Put(ctx, e.heartbeatKey(process), []byte(content), version, max(keep, least))
+	e.answered(err)
 }
 
 // vouch writes that the first lease of a ticket of this process was there: jobs with a minimum hold come once in a period,

@@ -117,6 +117,115 @@ func TestVisitors(t *testing.T) {
 	}
 }
 
+// So it is if the last heartbeat before the lease was for shorter ones: the store keeps it for as long as the lease.
+func TestVisitorsOfLongerLease(t *testing.T) {
+	const ttl = 2 * time.Minute
+	long := request("a", "holder")
+	long.TTL = ttl
+	for name, hold := range map[string]func(b *bed, e *Engine){
+		"after a wait": func(b *bed, e *Engine) {
+			other, _ := b.open()
+			b.take(other, request("a", "other"))
+			got := b.waits(e, long)
+			time.Sleep(time.Second)
+			if err := other.Release(b.Context(), driver.Hold{Name: "a", ID: "other"}); err != nil {
+				b.Fatal(err)
+			}
+			if err := <-got; err != nil {
+				b.Fatal(err)
+			}
+			b.renew(e, long)
+		},
+		"extended": func(b *bed, e *Engine) {
+			b.take(e, request("a", "holder"))
+			b.renew(e, request("a", "holder"))
+			b.renew(e, long)
+		},
+		"beside a shorter one": func(b *bed, e *Engine) {
+			b.take(e, request("b", "shorter"))
+			b.renew(e, request("b", "shorter"))
+			b.take(e, long)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				e, _ := b.open()
+				hold(b, e)
+				_ = e.Close()
+				const every = 2 * time.Second
+				took := b.visits(every, func(r driver.Request) bool { return b.visit(r) })
+				if bound := e.Bounds(ttl).Crash + every; took < ttl || took > bound {
+					b.Errorf("granted after %v, want %v to %v", took, ttl, bound)
+				}
+			})
+		})
+	}
+}
+
+// So it is if the visits are as far apart as the heartbeat of a dead process is kept.
+func TestVisitorsOncePerMinute(t *testing.T) {
+	const ttl = 30 * time.Second
+	for _, first := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second, 40 * time.Second, 55 * time.Second} {
+		for _, every := range []time.Duration{30 * time.Second, 45 * time.Second, time.Minute, 70 * time.Second, 100 * time.Second} {
+			t.Run(fmt.Sprintf("after %v, each %v", first, every), func(t *testing.T) {
+				bubble(t, func(b *bed) {
+					e, _ := b.open()
+					r := request("a", "holder")
+					r.TTL = ttl
+					b.take(e, r)
+					time.Sleep(ttl / 3)
+					b.renew(e, r)
+					_ = e.Close()
+					time.Sleep(first)
+					took := b.visits(every, func(r driver.Request) bool { return b.visit(r) })
+					if bound := e.Bounds(ttl).Crash + every; took > bound {
+						b.Errorf("granted after %v, want %v at the most", took, bound)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A waiter that has died delays such visits no longer, if the store keeps the queue for the sake of a holder.
+func TestVisitorsOncePerMinuteBehindDeadWaiter(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		r := request("a", "holder")
+		r.TTL = 10 * time.Minute
+		b.take(holder, r)
+		e, _ := b.open()
+		b.waits(e, request("a", "waiter"))
+		time.Sleep(2 * time.Second)
+		_ = e.Close()
+		time.AfterFunc(time.Minute, func() { _ = holder.Release(b.Context(), r.Hold(0)) })
+		const every = 70 * time.Second
+		if took := b.visits(every, func(r driver.Request) bool { return b.visit(r) }); took > every+time.Second {
+			b.Errorf("granted after %v, want %v", took, every)
+		}
+	})
+}
+
+// A visitor of one lock does not have the store forget a heartbeat sooner, which is one for a longer lease too.
+func TestVisitorOfShorterLease(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		long, short := request("a", "long"), request("b", "short")
+		long.TTL, short.TTL = 70*time.Second, time.Second
+		b.take(e, long)
+		b.visit(request("a", "first"))
+		time.Sleep(long.TTL / 3)
+		b.take(e, short)
+		b.renew(e, long)
+		renewed := time.Now()
+		b.visit(request("b", "other"))
+		time.Sleep(62 * time.Second)
+		if b.visit(request("a", "second")) {
+			b.Errorf("granted %v after a renewal for %v", time.Since(renewed), long.TTL)
+		}
+	})
+}
+
 // A holder that renews keeps its lock, whoever visits, and the visits of one life of the ticket write little.
 func TestVisitorsOfLiveHolder(t *testing.T) {
 	for i := range 10 {

@@ -299,9 +299,9 @@ func (e *Engine) create(f *file) (Version, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case errors.Is(err, ErrChanged):
+	case err != nil:
 		f.known = false
-	case err == nil && f.version == (Version{}):
+	case f.version == (Version{}):
 		f.version, f.notOlderThan = version, time.Now() // a reading may still come that has found none
 	}
 	return version, err
