@@ -67,18 +67,6 @@ var failures = topic("errors",
 				}
 			}
 		}),
-	newCase("release-cut-off", "D14 D10 C9",
-		"a release that does not reach the store returns an error within a bound, and the lease ends by itself", func(e *env) {
-			name, ttl := e.name("cut-off"), e.lasting()
-			c, link := e.linked()
-			k := e.take(c, name, locker.WithTTL(ttl))
-			p := e.queue(e.client(), name, 2)
-			link.Cut()
-			e.releaseFails(k, "the store cannot be reached")
-			e.is(k.Err(), locker.ErrReleased, "the handle after Release")
-			next := p.granted(e.crash(ttl), "the holder, cut off, released")
-			e.release(next)
-		}),
 	newCase("waiter-cut-off", "D7 D14 D16 C9",
 		"a waiter that is cut off goes on waiting until its context ends, and then returns the reason", func(e *env) {
 			name := e.name("cut-off")

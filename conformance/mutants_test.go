@@ -96,7 +96,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.FailsInOutage:  `errors/waiter-cut-off outage/restart-while-waiting`,
 	mutant.SilentOutage:   `outage/cancel-while-down outage/cut-while-queued outage/down-while-queued`,
 
-	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant errors/release-cut-off limits/outage-is-not-contention
+	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant ownership/release-delayed limits/outage-is-not-contention
 		outage/release-while-down outage/stall-while-held`,
 	mutant.LostIfUnknown: `errors/unknown-is-not-lost cancellation/driver-returns errors/driver-cut-off`,
 	mutant.IgnoresContext: `cancellation/driver-returns cancellation/cut-while-asking errors/store-unreachable errors/driver-cut-off
