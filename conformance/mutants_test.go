@@ -36,7 +36,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.CutsIDs:          `ownership/longest-ids`,
 	mutant.RefusedLeavesOne: `fairness/try-leaves-no-ticket`,
 	mutant.RefusedQueued:    `fairness/try-never-queued fairness/try-cut-off`,
-	mutant.LateHandOff:      `fairness/prompt-hand-off close/releases loss/break-notifies-holder cancellation/writer-leaves`,
+	mutant.LateHandOff:      `fairness/hand-off-time close/releases loss/break-notifies-holder cancellation/writer-leaves`,
 	mutant.PollsSlowly:      `fairness/hand-off-time`,
 	mutant.PollsLater:       `fairness/hand-off-time`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
@@ -116,7 +116,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.ShortensTooMuch: `min-hold/shortened min-hold/closed-early`,
 	mutant.ShortensNothing: `min-hold/shortened`,
 	mutant.ShortensUnknown: `min-hold/shortened`,
-	mutant.BreakCause:      `loss/cause`,
+	mutant.BreakCause:      `loss/break-notifies-holder`,
 
 	mutant.FoldsCase:    `names/distinct names/queues-apart`,
 	mutant.TrimsBlanks:  `names/distinct names/queues-apart`,
