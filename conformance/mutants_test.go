@@ -110,7 +110,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.ForgetsRelease:  `removal/unanswered-release removal/cancelled-wait`,
 	mutant.SlowContext:     `limits/in-time`,
 	mutant.Unmarked:        `limits/down-is-unavailable`,
-	mutant.PingLies:        `limits/ping limits/down-is-unavailable`,
+	mutant.PingLies:        `limits/outage-is-not-contention limits/down-is-unavailable`,
 	mutant.CloseTakesHeld:  `min-hold/closed-early`,
 	mutant.HoldIgnored:     `min-hold/released-early min-hold/crashed-early`,
 	mutant.ShortensTooMuch: `min-hold/shortened min-hold/closed-early`,
