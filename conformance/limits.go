@@ -55,6 +55,7 @@ var timeLimits = topic("limits",
 			e.unavailable(c.Ping(e.ctx), "ping while the store does not answer")
 			link.Heal()
 			e.worksAgain(c)
+			e.ok(c.Ping(e.within(patience)), "ping when the connection is back")
 			e.freeSoon(name, 0)
 		}).needs(NeedLink),
 	newCase("down-is-unavailable", "D14 C9",
