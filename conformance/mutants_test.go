@@ -105,7 +105,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.SaysNoReason:    `errors/why-not-connected`,
 	mutant.MarksNoTicket:   `errors/no-ticket-is-true`,
 	mutant.FewConnections:  `fairness/many-waits`,
-	mutant.NeverReconnects: `outage/waiter-stays-queued outage/reconnect outage/down-at-start outage/stalled`,
+	mutant.NeverReconnects: `outage/waiter-stays-queued fencing/after-loss outage/down-at-start outage/stalled`,
 
 	mutant.ForgetsRelease:  `removal/unanswered-release removal/cancelled-wait`,
 	mutant.SlowContext:     `limits/in-time`,
