@@ -25,7 +25,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.SharedIgnoresX:   `exclusion/writer-alone exclusion/readers-and-writers exclusion/queue-obeys-rule reentry/writer-reads`,
 	mutant.LimitOffByOne:    `exclusion/permits exclusion/permits-all-used exclusion/queue-obeys-rule options/limits`,
 	mutant.ReadersExclude:   `exclusion/readers-share fairness/readers-together reentry/upgrade inspect/readers`,
-	mutant.LastInFirstOut:   `fairness/first-come-first-served fairness/even-share inspect/long-queue history/mutex`,
+	mutant.LastInFirstOut:   `fairness/first-come-first-served inspect/long-queue history/mutex`,
 	mutant.ReaderPasses:     `fairness/writer-not-overtaken fairness/try-behind-writer exclusion/queue-obeys-rule`,
 	mutant.PermitPasses:     `exclusion/queue-obeys-rule`,
 	mutant.TryJumps:         `fairness/try-behind-writer`,
