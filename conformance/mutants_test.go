@@ -47,9 +47,9 @@ var mutants = map[mutant.Bug]string{
 	mutant.OneReaderAtATime: `fairness/readers-together exclusion/queue-obeys-rule`,
 	mutant.FirstWaiterOnly:  `fairness/permits-of-different-limits`,
 
-	mutant.NeverExpires: `expiry/fixed-lease expiry/short-lease expiry/nobody-renews expiry/crashed-holder
-		expiry/crashed-reader expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss
-		loss/all-handles-end options/lease-lengths`,
+	mutant.NeverExpires: `expiry/fixed-lease expiry/short-lease ownership/stale-handle expiry/crashed-holder expiry/crashed-reader
+		expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss loss/all-handles-end
+		options/lease-lengths`,
 	mutant.ExpiresEarly: `expiry/fixed-lease expiry/short-lease expiry/extended-lease reentry/lengthens
 		loss/lost-before-next-grant loss/late-grant history/with-cuts`,
 	mutant.ExpiresLate:       `expiry/crashed-holder expiry/crashed-reader`,
