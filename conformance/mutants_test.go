@@ -93,8 +93,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.PatientStay:    `expiry/crashed-long-waiters`,
 	mutant.DeadOneByOne:   `expiry/crashed-waiters`,
 	mutant.WaitersDropped: `expiry/long-waiter`,
-	mutant.FailsInOutage:  `errors/waiter-cut-off outage/restart-while-waiting`,
-	mutant.SilentOutage:   `outage/cancel-while-down outage/cut-while-queued outage/down-while-queued`,
+	mutant.FailsInOutage:  `outage/cut-while-queued outage/restart-while-waiting`,
+	mutant.SilentOutage:   `outage/down-while-queued outage/cut-while-queued`,
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant ownership/release-delayed limits/outage-is-not-contention
 		outage/release-while-down outage/stall-while-held`,
