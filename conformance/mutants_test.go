@@ -64,15 +64,15 @@ var mutants = map[mutant.Bug]string{
 	mutant.RenewNothing:      `expiry/renewed-lease expiry/extended-lease expiry/crashed-extended reentry/lengthens cancellation/acquisition-only loss/short-cut`,
 	mutant.RenewShortens:     `ownership/renew-never-shortens expiry/extended-lease`,
 	mutant.RenewAddsUp:       `expiry/crashed-after-renewals`,
-	mutant.RenewRevives:      `ownership/renew-does-not-revive ownership/stale-handle ownership/stranger-cannot-renew`,
+	mutant.RenewRevives:      `ownership/renew-does-not-revive ownership/stale-handle ownership/strangers`,
 	mutant.LapsedRevives:     `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.LapsedRevivesIf:   `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.StatesHalf:        `expiry/stated-bounds`,
 	mutant.RenewWaiter:       `ownership/waiter-cannot-renew`,
-	mutant.RenewAnybody:      `ownership/stranger-cannot-renew ownership/stale-handle ownership/stale-reader`,
+	mutant.RenewAnybody:      `ownership/strangers ownership/stale-handle ownership/stale-reader`,
 	mutant.ReleaseNothing: `cancellation/before-acquire cancellation/release-anyway ownership/handle-once close/releases close/twice
 		inspect/empty options/invalid reentry/any-order`,
-	mutant.ReleaseAnybody: `ownership/stranger-cannot-release ownership/stale-handle ownership/stale-reader ownership/release-asked-again
+	mutant.ReleaseAnybody: `ownership/strangers ownership/stale-handle ownership/stale-reader ownership/release-asked-again
 		ownership/release-delayed`,
 	mutant.ReleaseByToken:  `ownership/waiter-released cancellation/answer-lost cancellation/any-moment`,
 	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/deadline cancellation/wait-limit close/unblocks-waiters`,
