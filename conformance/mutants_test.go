@@ -133,7 +133,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.CutsTexts:      `options/awkward-texts`,
 	mutant.NoRemaining:    `inspect/remaining`,
 	mutant.RemainingStays: `inspect/remaining`,
-	mutant.WrongSince:     `inspect/since`,
+	mutant.WrongSince:     `inspect/queue`,
 	mutant.ListsTickets:   `inspect/list`,
 	mutant.ListsIdle:      `inspect/list`,
 	mutant.ShowsTen:       `inspect/long-queue`,
