@@ -74,7 +74,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.ReleaseAnybody: `ownership/strangers ownership/stale-handle ownership/stale-reader ownership/release-asked-again
 		ownership/release-delayed`,
 	mutant.ReleaseByToken:  `ownership/waiter-released cancellation/answer-lost cancellation/any-moment`,
-	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/deadline cancellation/wait-limit close/unblocks-waiters`,
+	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/wait-limit close/unblocks-waiters`,
 	mutant.ReleaseSilent:   `ownership/waiter-released`,
 
 	mutant.TokensAlike:        `fencing/after-release fencing/shared fencing/concurrent exclusion/mutex`,
