@@ -48,7 +48,7 @@ var layers = []struct {
 	}, "a driver imports the driver interface, never the core nor another driver"},
 	{"conformance/", func(_, p string) bool {
 		return standard(p) || p == "github.com/anishathalye/porcupine" ||
-			slices.Contains([]string{module, module + "/driver", module + "/internal/probe", module + "/internal/figures"}, p) || under(p, "conformance")
+			slices.Contains([]string{module, module + "/driver", module + "/internal/probe"}, p) || under(p, "conformance")
 	}, "the suite depends on the core, the driver interface, porcupine and the standard library"},
 	{
 		"election", func(_, p string) bool { return standard(p) || p == module },

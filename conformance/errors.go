@@ -67,35 +67,6 @@ var failures = topic("errors",
 				}
 			}
 		}),
-	newCase("release-cut-off", "D14 D10 C9",
-		"a release that does not reach the store returns an error within a bound, and the lease ends by itself", func(e *env) {
-			name, ttl := e.name("cut-off"), e.lasting()
-			c, link := e.linked()
-			k := e.take(c, name, locker.WithTTL(ttl))
-			p := e.queue(e.client(), name, 2)
-			link.Cut()
-			e.releaseFails(k, "the store cannot be reached")
-			e.is(k.Err(), locker.ErrReleased, "the handle after Release")
-			next := p.granted(e.crash(ttl), "the holder, cut off, released")
-			e.release(next)
-		}),
-	newCase("waiter-cut-off", "D7 D14 D16 C9",
-		"a waiter that is cut off goes on waiting until its context ends, and then returns the reason", func(e *env) {
-			name := e.name("cut-off")
-			c, link := e.linked()
-			k := e.take(e.client(), name)
-			p := e.queue(c, name, 2)
-			link.Cut()
-			e.sleep(4 * slack)
-			p.waits("its context lives, and the store may be reachable again")
-			p.cancel(errChanged)
-			err := p.ended(slacks(3), "it was cancelled")
-			e.is(err, context.Canceled, "a waiter that was cut off and then cancelled")
-			e.says(err, errChanged, "a waiter that was cut off and then cancelled")
-			link.Heal()
-			e.awaitQueueWithin(e.removalOfUnanswered(), name, 1)
-			e.release(k)
-		}).needs(NeedLink),
 	newCase("store-unreachable", "D7 D16 C9",
 		"Acquire, TryAcquire and Inspect fail within ten seconds while the store cannot be reached", func(e *env) {
 			name := e.name("unreachable")

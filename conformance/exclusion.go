@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync/atomic"
 	"testing"
 
 	"github.com/lockerproject/locker"
@@ -12,24 +11,6 @@ import (
 )
 
 var exclusion = topic("exclusion",
-	newCase("counter", "D4 C1",
-		"an unprotected counter that many clients increase under the lock loses no increment", func(e *env) {
-			name, cs := e.name("counter"), e.clients(processes)
-			n := rounds(20)
-			var counter atomic.Int64 // atomic for the race detector; the increment is not
-			e.each(processes*perProcess, func(i int) {
-				for range n {
-					k := e.take(cs[i%processes], name)
-					seen := counter.Load()
-					runtime.Gosched()
-					counter.Store(seen + 1)
-					e.release(k)
-				}
-			})
-			if want := int64(processes * perProcess * n); counter.Load() != want {
-				e.failf("the counter is %d after %d increments under the lock", counter.Load(), want)
-			}
-		}).keepsBusy(),
 	newCase("mutex", "D4 D5 C1",
 		"of many clients that want a name exclusively, only one at a time believes that it holds it", func(e *env) { contend(e, exclusively) }).keepsBusy(),
 	newCase("readers-and-writers", "D4 D5 C1",

@@ -16,12 +16,6 @@ var expiry = topic("expiry",
 		"a fixed lease ends at its TTL, not earlier, and the holder is notified", func(e *env) { fixedLease(e, e.ttl()) }),
 	newCase("short-lease", "D10 C3",
 		"a lease shorter than the store can give ends at its TTL too, while its process lives", func(e *env) { fixedLease(e, shortTTL/2) }),
-	newCase("nobody-renews", "D10 C3",
-		"a lease that is not renewed ends in the store even if nobody waits for it", func(e *env) {
-			name, ttl := e.name("nobody"), e.ttl()
-			e.take(e.client(), name, locker.WithTTL(ttl), locker.WithoutRenewal())
-			e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
-		}),
 	newCase("crashed-holder", "D10 C3",
 		"the lock of a process that died is granted to the next within Bounds.Crash", func(e *env) { crashedHolder(e, e.ttl(), 0) }),
 	newCase("crashed-after-renewals", "D10 D12 C3",

@@ -1,14 +1,7 @@
 package conformance
 
 import (
-	"context"
-	"fmt"
-	"sync"
-	"sync/atomic"
-	"time"
-
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/internal/figures"
 )
 
 var fairness = topic("fairness",
@@ -31,42 +24,6 @@ var fairness = topic("fairness",
 				e.grows(token, k.Token())
 				token = k.Token()
 				e.release(k)
-			}
-		}).keepsBusy(),
-	// Each holder releases only when all others are queued, so that the scheduler of the operating system
-	// does not decide the result.
-	newCase("even-share", "D5 C2",
-		"contenders in a loop get the same number of grants (Jain index ≥ 0.99)", func(e *env) {
-			const contenders, least = 8, 0.99
-			name := e.name("even")
-			var left atomic.Int64
-			var q waitingOwners
-			cs := e.clients(4, locker.WithObserver(q.observe))
-			k := e.take(e.control(), name)
-			left.Store(int64(contenders * rounds(24)))
-			var grants [contenders]int // guarded by the lock, and by mu for the race detector
-			var mu sync.Mutex
-			e.each(contenders+1, func(i int) {
-				if i == contenders { // the first holder
-					e.awaitQueue(name, contenders+1)
-					e.release(k)
-					return
-				}
-				for left.Load() > 0 {
-					k := e.take(cs[i%4], name, locker.WithOwner(fmt.Sprint(i)))
-					if left.Add(-1) >= 0 {
-						mu.Lock()
-						grants[i]++
-						mu.Unlock()
-					}
-					for begun := time.Now(); q.len() < contenders-1 && left.Load() > 0 && time.Since(begun) < patience; {
-						e.sleep(50 * time.Microsecond)
-					}
-					e.release(k)
-				}
-			})
-			if index := figures.Jain(grants[:]); index < least {
-				e.failf("the Jain index of grants %v is %.4f, want at least %v", grants, index, least)
 			}
 		}).keepsBusy(),
 	newCase("writer-not-overtaken", "D5 C2",
@@ -102,29 +59,3 @@ var fairness = topic("fairness",
 			}
 		}),
 )
-
-// waitingOwners has the owners that wait, as the observers of their clients report.
-type waitingOwners struct {
-	mu     sync.Mutex
-	owners map[string]bool
-}
-
-func (q *waitingOwners) observe(_ context.Context, ev locker.Event) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch ev.Kind {
-	case locker.EventWaiting:
-		if q.owners == nil {
-			q.owners = make(map[string]bool)
-		}
-		q.owners[ev.Owner] = true
-	case locker.EventAcquired:
-		delete(q.owners, ev.Owner)
-	}
-}
-
-func (q *waitingOwners) len() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.owners)
-}

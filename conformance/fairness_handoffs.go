@@ -13,19 +13,6 @@ import (
 const handOffBound = 100 * time.Millisecond
 
 var handOffs = topic("fairness",
-	newCase("prompt-hand-off", "D13 C2",
-		"the next in the queue is granted when the holder releases, not at the next poll", func(e *env) {
-			name, cs := e.name("prompt"), e.clients(2)
-			k := e.takeNow(cs[0], name)
-			for i := range 5 {
-				p := e.queue(cs[(i+1)%2], name, 2)
-				begun := time.Now()
-				e.release(k)
-				k = p.granted(patient, "the holder released")
-				e.atMost(p.at.Sub(begun), slack, "hand-off %d", i)
-			}
-			e.release(k)
-		}),
 	// This finds drivers in which each waiter uses up something that others need, such as a connection of
 	// a pool.
 	newCase("many-waits", "D13 D16 C2",

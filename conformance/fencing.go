@@ -45,14 +45,16 @@ var fencing = topic("fencing",
 			e.release(k)
 			ts.cycle(cs[0], "after that")
 		}),
-	newCase("after-loss", "D3 C6",
-		"the token after a holder that was cut off is greater", func(e *env) {
+	newCase("after-loss", "D3 D7 D16 C6",
+		"the token after a holder that was cut off is greater, and the process that was cut off works again once the connection is back", func(e *env) {
 			ts, ttl := e.tokens("loss"), e.ttl()
 			c, link := e.linked()
-			ts.next(e.take(c, ts.name, locker.WithTTL(ttl)), "first")
+			first := e.take(c, ts.name, locker.WithTTL(ttl))
+			ts.next(first, "first")
 			p := e.queueBehind(e.client(), ts.name)
 			link.Cut()
 			k := p.granted(e.crash(ttl), "the holder was cut off")
+			e.is(first.Err(), locker.ErrLost, "the holder that was cut off")
 			ts.next(k, "after the holder was lost")
 			e.release(k)
 			link.Heal()

@@ -12,7 +12,9 @@ import (
 
 var inspection = topic("inspect",
 	newCase("queue", "D15 C9",
-		"Inspect shows who holds and who waits, in order, with owner, note, kind and token", func(e *env) {
+		"Inspect shows who holds and who waits, in order, with owner, note, kind and token, and, where the store knows it, since when", func(e *env) {
+			const clocks = 5 * time.Second // how far the store's clock may be off
+			begun := time.Now()
 			name, cs := e.uncheckedName("queue"), e.clients(3)
 			k := e.take(cs[0], name, locker.WithOwner("holder"), locker.WithNote("note 0"))
 			kinds := []kind{exclusively, shared(0), shared(7), exclusively}
@@ -25,6 +27,11 @@ var inspection = topic("inspect",
 				e.ok(err, "inspect")
 				if queue.Name != name || len(queue.Tickets) != 5 {
 					e.failf("the queue is of %q, with %s; want 5 tickets of %q", queue.Name, show(queue.Tickets), name)
+				}
+				for i, t := range queue.Tickets {
+					if !t.Since.IsZero() && (t.Since.Before(begun.Add(-clocks)) || t.Since.After(time.Now().Add(clocks))) {
+						e.failf("ticket %d of the queue is since %v, and was asked for after %v", i, t.Since, begun)
+					}
 				}
 				first := queue.Tickets[0]
 				if !first.Held || first.Owner != "holder" || first.Note != "note 0" || first.Token != k.Token() || first.Shared {
@@ -81,22 +88,6 @@ var inspection = topic("inspect",
 			exact := first < ttl && first > ttl-2*slack // else it is a session's time, or the whole TTL
 			if longer < first-slack || longer > e.leaseEnd(2*ttl).d || exact && longer < least-2*slack {
 				e.failf("the remaining time of a lease extended to %v is %v, want %v at least, and was %v before", 2*ttl, longer, least, first)
-			}
-		}),
-	newCase("since", "D15 C9",
-		"Since, where the store knows it, is the time of the grant or of queueing", func(e *env) {
-			const clocks = 5 * time.Second // how far the store's clock may be off
-			name, cs := e.uncheckedName("since"), e.clients(2)
-			begun := time.Now()
-			e.take(cs[0], name)
-			e.queue(cs[1], name, 2)
-			for i, t := range e.queueOf(name) {
-				if t.Since.IsZero() {
-					continue
-				}
-				if t.Since.Before(begun.Add(-clocks)) || t.Since.After(time.Now().Add(clocks)) {
-					e.failf("ticket %d of the queue is since %v, and was asked for after %v", i, t.Since, begun)
-				}
 			}
 		}),
 	newCase("empty", "D15 D18 C9",

@@ -38,11 +38,12 @@ var timeLimits = topic("limits",
 			e.awaitQueueWithin(e.afterOutage(), name, 1)
 			e.release(k)
 		}).needs(NeedLink),
-	newCase("outage-is-not-contention", "D7 D14 C9",
-		"a limit that passes before the store has answered is ErrUnavailable, and not ErrNotAcquired", func(e *env) {
+	newCase("outage-is-not-contention", "D7 D14 D16 C9",
+		"a limit that passes before the store has answered is ErrUnavailable, and not ErrNotAcquired; Ping reports whether the store answers", func(e *env) {
 			name := e.name("outage")
 			c, link := e.linked(shortTimeouts()...)
 			e.release(e.take(c, name))
+			e.ok(c.Ping(e.within(patience)), "ping")
 			link.Cut()
 			e.unavailable(errOf(c.Acquire(e.ctx, name, locker.WithWait(300*time.Millisecond))), "an Acquire whose wait limit passed before the store answered")
 			ctx, cancel := context.WithTimeout(e.ctx, 300*time.Millisecond)
@@ -51,8 +52,10 @@ var timeLimits = topic("limits",
 			e.unavailable(err, "an Acquire whose context ended before the store answered")
 			e.is(err, context.DeadlineExceeded, "an Acquire whose context ended before the store answered")
 			e.unavailable(errOf(c.TryAcquire(e.ctx, name)), "a TryAcquire that the store did not answer")
+			e.unavailable(c.Ping(e.ctx), "ping while the store does not answer")
 			link.Heal()
 			e.worksAgain(c)
+			e.ok(c.Ping(e.within(patience)), "ping when the connection is back")
 			e.freeSoon(name, 0)
 		}).needs(NeedLink),
 	newCase("down-is-unavailable", "D14 C9",
@@ -72,16 +75,6 @@ var timeLimits = topic("limits",
 			e.worksAgain(c)
 			e.awaitQueueWithin(e.afterOutage(), name, 0)
 		}).needs(NeedServer).at(ownStore),
-	newCase("ping", "D14 D16 C9",
-		"Ping reports whether the store answers", func(e *env) {
-			c, link := e.linked(shortTimeouts()...)
-			e.ok(c.Ping(e.within(patience)), "ping")
-			link.Cut()
-			e.unavailable(c.Ping(e.ctx), "ping while the store does not answer")
-			link.Heal()
-			e.eventually(patient, "pinging when the connection is back", func() error { return c.Ping(e.within(patience)) })
-			e.release(e.takeNow(c, e.name("ping")))
-		}).needs(NeedLink),
 )
 
 // callBound is how long after its limit a call of the core may return.

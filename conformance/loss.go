@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -55,14 +54,20 @@ var loss = topic("loss",
 			e.handOver(k, p)
 		}),
 	newCase("break-notifies-holder", "D12 D13 C7",
-		"after a break the next waiter is granted at once, and the holder is notified: at once if the driver is a LossNotifier, else at its next renewal", func(e *env) {
+		"after a break the next waiter is granted at once, and the holder is notified: at once if the driver is a LossNotifier, else at its next renewal; the cause wraps ErrLost", func(e *env) {
+			causes := make(chan error, 1)
 			name, cs, d, ttl := e.name("break"), e.clients(2), e.open(), e.lasting()
 			bound := ttl/3 + slack
 			if _, ok := d.(driver.LossNotifier); ok {
 				bound = slack
 				ttl = max(ttl, 6*slack) // the next renewal comes after the bound
 			}
-			k := e.take(e.clientOf(d), name, locker.WithTTL(ttl))
+			c := e.clientOf(d, locker.WithObserver(func(_ context.Context, ev locker.Event) {
+				if ev.Kind == locker.EventLost {
+					causes <- ev.Err
+				}
+			}))
+			k := e.take(c, name, locker.WithTTL(ttl))
 			if !e.breakable() {
 				e.is(cs[0].Break(e.ctx, name, k.Token()), locker.ErrUnsupported, "break on a store that cannot")
 				e.holds(k, "after a break that is not supported")
@@ -76,6 +81,12 @@ var loss = topic("loss",
 				e.failf("the holder was not notified of a break within %v", bound)
 			}
 			e.is(k.Err(), locker.ErrLost, "the holder after a break")
+			select {
+			case cause := <-causes:
+				e.is(cause, driver.ErrLost, "the cause of a loss by Break")
+			case <-e.within(patience).Done():
+				e.failf("the observer was not notified of the loss")
+			}
 			next := p.granted(patient, "the holder was broken")
 			e.atMost(p.at.Sub(begun), slack, "the grant to the next after a break")
 			e.is(k.Release(e.within(patience)), locker.ErrLost, "release after a break")
@@ -138,31 +149,6 @@ var loss = topic("loss",
 			}
 			e.holds(next, "after the handles of the lost lock were released")
 			e.release(next)
-		}),
-	newCase("cause", "C7",
-		"the cause of a loss by Break wraps ErrLost on every store", func(e *env) {
-			name := e.name("cause")
-			var cause atomic.Pointer[error]
-			c := e.client(locker.WithObserver(func(_ context.Context, ev locker.Event) {
-				if ev.Kind == locker.EventLost {
-					cause.Store(&ev.Err)
-				}
-			}))
-			k := e.take(c, name, locker.WithTTL(max(3*time.Second, e.ttl())))
-			err := e.control().Break(e.within(patience), name, k.Token())
-			if errors.Is(err, locker.ErrUnsupported) {
-				e.release(k)
-				return
-			}
-			e.ok(err, "break %q", name)
-			<-k.Done()
-			e.eventually(patient, "waiting until the observer is notified", func() error {
-				if cause.Load() == nil {
-					return errors.New("the observer was not notified of the loss")
-				}
-				return nil
-			})
-			e.is(*cause.Load(), driver.ErrLost, "the cause of a loss by Break")
 		}),
 )
 

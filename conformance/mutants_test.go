@@ -18,25 +18,24 @@ import (
 // A case that no broken driver fails proves nothing. So each case must fail on at
 // least one mutant, and each mutant names the cases that must catch it.
 var mutants = map[mutant.Bug]string{
-	mutant.Permissive: `exclusion/counter exclusion/mutex exclusion/mixed fairness/first-come-first-served
-		reentry/by-context reentry/by-owner reentry/any-order reentry/concurrent reentry/not-after-loss
-		errors/text options/group history/mutex history/mixed`,
-	mutant.TwoHolders:       `exclusion/counter exclusion/mutex exclusion/readers-and-writers exclusion/mixed history/mutex`,
+	mutant.Permissive: `exclusion/mutex exclusion/mixed fairness/first-come-first-served reentry/any-order reentry/by-owner
+		reentry/concurrent reentry/not-after-loss errors/text options/group history/mutex history/mixed`,
+	mutant.TwoHolders:       `exclusion/mutex exclusion/readers-and-writers exclusion/mixed history/mutex`,
 	mutant.SharedIgnoresX:   `exclusion/writer-alone exclusion/readers-and-writers exclusion/queue-obeys-rule reentry/writer-reads`,
 	mutant.LimitOffByOne:    `exclusion/permits exclusion/permits-all-used exclusion/queue-obeys-rule options/limits`,
 	mutant.ReadersExclude:   `exclusion/readers-share fairness/readers-together reentry/upgrade inspect/readers`,
-	mutant.LastInFirstOut:   `fairness/first-come-first-served fairness/even-share inspect/long-queue history/mutex`,
+	mutant.LastInFirstOut:   `fairness/first-come-first-served inspect/long-queue history/mutex`,
 	mutant.ReaderPasses:     `fairness/writer-not-overtaken fairness/try-behind-writer exclusion/queue-obeys-rule`,
 	mutant.PermitPasses:     `exclusion/queue-obeys-rule`,
 	mutant.TryJumps:         `fairness/try-behind-writer`,
 	mutant.TryAfterRelease:  `fairness/try-in-hand-off fairness/try-behind-permits`,
-	mutant.SameProcess:      `reentry/by-context reentry/by-owner`,
+	mutant.SameProcess:      `reentry/any-order reentry/by-owner`,
 	mutant.OwnerIsTicket:    `reentry/not-across-processes`,
 	mutant.QueuesTwice:      `ownership/acquire-asked-again`,
 	mutant.CutsIDs:          `ownership/longest-ids`,
 	mutant.RefusedLeavesOne: `fairness/try-leaves-no-ticket`,
 	mutant.RefusedQueued:    `fairness/try-never-queued fairness/try-cut-off`,
-	mutant.LateHandOff:      `fairness/prompt-hand-off close/releases loss/break-notifies-holder cancellation/writer-leaves`,
+	mutant.LateHandOff:      `fairness/hand-off-time close/releases loss/break-notifies-holder cancellation/writer-leaves`,
 	mutant.PollsSlowly:      `fairness/hand-off-time`,
 	mutant.PollsLater:       `fairness/hand-off-time`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
@@ -47,9 +46,9 @@ var mutants = map[mutant.Bug]string{
 	mutant.OneReaderAtATime: `fairness/readers-together exclusion/queue-obeys-rule`,
 	mutant.FirstWaiterOnly:  `fairness/permits-of-different-limits`,
 
-	mutant.NeverExpires: `expiry/fixed-lease expiry/short-lease expiry/nobody-renews expiry/crashed-holder
-		expiry/crashed-reader expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss
-		loss/all-handles-end options/lease-lengths`,
+	mutant.NeverExpires: `expiry/fixed-lease expiry/short-lease ownership/stale-handle expiry/crashed-holder expiry/crashed-reader
+		expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss loss/all-handles-end
+		options/lease-lengths`,
 	mutant.ExpiresEarly: `expiry/fixed-lease expiry/short-lease expiry/extended-lease reentry/lengthens
 		loss/lost-before-next-grant loss/late-grant history/with-cuts`,
 	mutant.ExpiresLate:       `expiry/crashed-holder expiry/crashed-reader`,
@@ -64,18 +63,18 @@ var mutants = map[mutant.Bug]string{
 	mutant.RenewNothing:      `expiry/renewed-lease expiry/extended-lease expiry/crashed-extended reentry/lengthens cancellation/acquisition-only loss/short-cut`,
 	mutant.RenewShortens:     `ownership/renew-never-shortens expiry/extended-lease`,
 	mutant.RenewAddsUp:       `expiry/crashed-after-renewals`,
-	mutant.RenewRevives:      `ownership/renew-does-not-revive ownership/stale-handle ownership/stranger-cannot-renew`,
+	mutant.RenewRevives:      `ownership/renew-does-not-revive ownership/stale-handle ownership/strangers`,
 	mutant.LapsedRevives:     `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.LapsedRevivesIf:   `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.StatesHalf:        `expiry/stated-bounds`,
 	mutant.RenewWaiter:       `ownership/waiter-cannot-renew`,
-	mutant.RenewAnybody:      `ownership/stranger-cannot-renew ownership/stale-handle ownership/stale-reader`,
-	mutant.ReleaseNothing: `cancellation/before-acquire cancellation/release-anyway ownership/handle-once close/releases close/twice
-		inspect/empty options/invalid reentry/any-order`,
-	mutant.ReleaseAnybody: `ownership/stranger-cannot-release ownership/stale-handle ownership/stale-reader ownership/release-asked-again
+	mutant.RenewAnybody:      `ownership/strangers ownership/stale-handle ownership/stale-reader`,
+	mutant.ReleaseNothing: `cancellation/before-acquire cancellation/acquisition-only ownership/handle-once close/releases
+		close/twice inspect/empty options/invalid reentry/any-order`,
+	mutant.ReleaseAnybody: `ownership/strangers ownership/stale-handle ownership/stale-reader ownership/release-asked-again
 		ownership/release-delayed`,
 	mutant.ReleaseByToken:  `ownership/waiter-released cancellation/answer-lost cancellation/any-moment`,
-	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/deadline cancellation/wait-limit close/unblocks-waiters`,
+	mutant.ReleaseHeldOnly: `cancellation/while-waiting cancellation/wait-limit close/unblocks-waiters`,
 	mutant.ReleaseSilent:   `ownership/waiter-released`,
 
 	mutant.TokensAlike:        `fencing/after-release fencing/shared fencing/concurrent exclusion/mutex`,
@@ -93,10 +92,10 @@ var mutants = map[mutant.Bug]string{
 	mutant.PatientStay:    `expiry/crashed-long-waiters`,
 	mutant.DeadOneByOne:   `expiry/crashed-waiters`,
 	mutant.WaitersDropped: `expiry/long-waiter`,
-	mutant.FailsInOutage:  `errors/waiter-cut-off outage/restart-while-waiting`,
-	mutant.SilentOutage:   `outage/cancel-while-down outage/cut-while-queued outage/down-while-queued`,
+	mutant.FailsInOutage:  `outage/cut-while-queued outage/restart-while-waiting`,
+	mutant.SilentOutage:   `outage/down-while-queued outage/cut-while-queued`,
 
-	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant errors/release-cut-off limits/outage-is-not-contention
+	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant ownership/release-delayed limits/outage-is-not-contention
 		outage/release-while-down outage/stall-while-held`,
 	mutant.LostIfUnknown: `errors/unknown-is-not-lost cancellation/driver-returns errors/driver-cut-off`,
 	mutant.IgnoresContext: `cancellation/driver-returns cancellation/cut-while-asking errors/store-unreachable errors/driver-cut-off
@@ -105,24 +104,24 @@ var mutants = map[mutant.Bug]string{
 	mutant.SaysNoReason:    `errors/why-not-connected`,
 	mutant.MarksNoTicket:   `errors/no-ticket-is-true`,
 	mutant.FewConnections:  `fairness/many-waits`,
-	mutant.NeverReconnects: `outage/waiter-stays-queued outage/reconnect outage/down-at-start outage/stalled`,
+	mutant.NeverReconnects: `outage/waiter-stays-queued fencing/after-loss outage/down-at-start outage/stalled`,
 
 	mutant.ForgetsRelease:  `removal/unanswered-release removal/cancelled-wait`,
 	mutant.SlowContext:     `limits/in-time`,
 	mutant.Unmarked:        `limits/down-is-unavailable`,
-	mutant.PingLies:        `limits/ping limits/down-is-unavailable`,
+	mutant.PingLies:        `limits/outage-is-not-contention limits/down-is-unavailable`,
 	mutant.CloseTakesHeld:  `min-hold/closed-early`,
 	mutant.HoldIgnored:     `min-hold/released-early min-hold/crashed-early`,
 	mutant.ShortensTooMuch: `min-hold/shortened min-hold/closed-early`,
 	mutant.ShortensNothing: `min-hold/shortened`,
 	mutant.ShortensUnknown: `min-hold/shortened`,
-	mutant.BreakCause:      `loss/cause`,
+	mutant.BreakCause:      `loss/break-notifies-holder`,
 
-	mutant.FoldsCase:    `names/distinct names/queues-apart`,
-	mutant.TrimsBlanks:  `names/distinct names/queues-apart`,
-	mutant.CutsAtSlash:  `names/distinct names/queues-apart`,
-	mutant.CutsAtNUL:    `names/distinct names/queues-apart`,
-	mutant.HashTags:     `names/distinct names/queues-apart`,
+	mutant.FoldsCase:    `names/distinct names/any-string`,
+	mutant.TrimsBlanks:  `names/distinct names/any-string`,
+	mutant.CutsAtSlash:  `names/distinct names/any-string`,
+	mutant.CutsAtNUL:    `names/distinct names/any-string`,
+	mutant.HashTags:     `names/distinct names/any-string`,
 	mutant.CutsNames:    `names/distinct`,
 	mutant.RefusesNUL:   `names/distinct names/any-string`,
 	mutant.RefusesLong:  `names/any-string names/invalid`,
@@ -133,7 +132,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.CutsTexts:      `options/awkward-texts`,
 	mutant.NoRemaining:    `inspect/remaining`,
 	mutant.RemainingStays: `inspect/remaining`,
-	mutant.WrongSince:     `inspect/since`,
+	mutant.WrongSince:     `inspect/queue`,
 	mutant.ListsTickets:   `inspect/list`,
 	mutant.ListsIdle:      `inspect/list`,
 	mutant.ShowsTen:       `inspect/long-queue`,

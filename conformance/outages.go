@@ -62,20 +62,6 @@ var outages = topic("outage",
 			w.waits("it queued again behind the one that holds")
 			e.handOver(k, w)
 		}).needs(NeedLink),
-	newCase("reconnect", "D7 D16 C9",
-		"a process that was cut off and lost its lock works again once the connection is back", func(e *env) {
-			name, ttl := e.name("back"), e.ttl()
-			c, link := e.linked()
-			k := e.take(c, name, locker.WithTTL(ttl))
-			link.Cut()
-			p := e.queueBehind(e.client(), name)
-			next := p.granted(e.crash(ttl), "the holder was cut off")
-			e.is(k.Err(), locker.ErrLost, "the holder that was cut off")
-			link.Heal()
-			e.worksAgain(c)
-			e.release(next)
-			e.release(e.take(c, name))
-		}).needs(NeedLink),
 	newCase("down-at-start", "D7 D16 D19 C9",
 		"while the store is down every call fails within ten seconds with the reason, and works again when the store is back", func(e *env) {
 			name, cs, s := e.name("down"), e.clients(3), e.server()

@@ -10,26 +10,6 @@ import (
 )
 
 var downs = topic("outage",
-	newCase("cancel-while-down", "D7 D9 C9",
-		"a waiter whose context ends while the store is down returns both errors, and its ticket is removed when the store is back", func(e *env) {
-			name, cs, s := e.name("cancel"), e.clients(2), e.server()
-			k := e.take(cs[0], name)
-			p := e.queue(cs[1], name, 2)
-			s.kill()
-			e.sleep(3 * slack)
-			p.waits("its context lives")
-			p.cancel(errChanged)
-			err := p.ended(slacks(3), "it was cancelled")
-			e.is(err, context.Canceled, "a waiter that was cancelled while the store was down")
-			e.says(err, errChanged, "a waiter that was cancelled while the store was down")
-			if !saysMore(err) {
-				e.failf("a waiter that was cancelled while the store was down returned %q, which says nothing about the store", err)
-			}
-			s.start()
-			e.worksAgain(cs...)
-			e.awaitQueueWithin(e.afterOutage(), name, 1)
-			e.release(k)
-		}).needs(NeedServer).at(ownStore),
 	newCase("release-while-down", "D10 D14 C9",
 		"a release while the store is down returns an error within a bound, and the next is granted when the store is back", func(e *env) {
 			name, ttl, cs, s := e.name("release"), e.ttl(), e.clients(2), e.server()

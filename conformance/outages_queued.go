@@ -14,8 +14,8 @@ import (
 const queuedWait = 5 * time.Second
 
 var endedWaits = topic("outage",
-	newCase("cut-while-queued", "D7 D14 D15 C9",
-		"a wait that ends while its client is cut off is ErrUnavailable beside its own error, whatever has ended it; so is each failed renewal", func(e *env) {
+	newCase("cut-while-queued", "D7 D9 D14 D15 D16 C9",
+		"a wait goes on while its client is cut off, ends with ErrUnavailable beside its own error, whatever has ended it, and leaves no ticket; so fails each renewal", func(e *env) {
 			var failed, silent atomic.Int64
 			c, link := e.linked(locker.WithObserver(func(_ context.Context, ev locker.Event) {
 				if ev.Kind != locker.EventRenewFailed {
@@ -28,23 +28,19 @@ var endedWaits = topic("outage",
 			}))
 			other := e.name("held")
 			e.take(c, other, locker.WithTTL(e.lasting()))
-			e.endsAreUnavailable(c, link.Cut, "cut off")
-			if failed.Load() == 0 || silent.Load() < failed.Load() {
-				e.failf("%d of %d failed renewals of a client that was cut off were reported as ErrUnavailable", silent.Load(), failed.Load())
-			}
-			link.Heal()
-			e.worksAgain(c)
+			e.endsAreUnavailable(c, "cut off", link.Cut, func() {
+				if failed.Load() == 0 || silent.Load() < failed.Load() {
+					e.failf("%d of %d failed renewals of a client that was cut off were reported as ErrUnavailable", silent.Load(), failed.Load())
+				}
+				link.Heal()
+			})
 			e.awaitQueueWithin(e.crash(e.lasting()).and(e.afterOutage()), other, 0)
 		}).needs(NeedLink),
-	newCase("down-while-queued", "D7 D14 D15 C9",
-		"a wait that ends while the store is down or silent is ErrUnavailable beside its own error, whatever has ended it", func(e *env) {
+	newCase("down-while-queued", "D7 D9 D14 D15 C9",
+		"a wait goes on while the store is down or silent, ends with ErrUnavailable beside its own error, whatever has ended it, and leaves no ticket", func(e *env) {
 			c, s := e.client(), e.server()
-			e.endsAreUnavailable(c, s.kill, "down")
-			s.start()
-			e.worksAgain(c)
-			e.endsAreUnavailable(c, s.pause, "silent")
-			s.resume()
-			e.worksAgain(c)
+			e.endsAreUnavailable(c, "down", s.kill, s.start)
+			e.endsAreUnavailable(c, "silent", s.pause, s.resume)
 		}).needs(NeedServer).at(ownStore),
 )
 
@@ -64,17 +60,19 @@ var waitEnds = []waitEnd{
 	}},
 	{"when it was cancelled", context.Canceled, func(e *env, l locker.Locker, name string) *pending {
 		p := e.acquire(l, name)
-		t := time.AfterFunc(queuedWait, func() { p.cancel(nil) })
+		t := time.AfterFunc(queuedWait, func() { p.cancel(errChanged) })
 		e.onHeal(func() { t.Stop() })
 		return p
 	}},
 }
 
-// endsAreUnavailable queues one waiter for each way in which a wait may end, begins an
-// outage, and checks that each error says that the store is away.
-func (e *env) endsAreUnavailable(c *locker.Client, begin func(), outage string) {
-	name := e.uncheckedName("queued")
+// endsAreUnavailable queues one waiter for each way in which a wait may end, lets an
+// outage begin, and checks that each waits until then, that its error says that the store is
+// away, and that no ticket is left after the outage.
+func (e *env) endsAreUnavailable(c *locker.Client, outage string, begin, end func()) {
+	name := e.name("queued")
 	k := e.take(e.control(), name, locker.WithTTL(e.lasting()))
+	begun := time.Now()
 	var ps []*pending
 	for _, end := range waitEnds {
 		p := end.begin(e, c, name)
@@ -86,11 +84,18 @@ func (e *env) endsAreUnavailable(c *locker.Client, begin func(), outage string) 
 	for i, p := range ps {
 		doing := "a wait that ended " + waitEnds[i].how + " while the store was " + outage
 		err := p.ended(slacks(3).plus(queuedWait, "the wait"), "its time was over")
+		p.notBefore(begun.Add(queuedWait), "%s", doing)
 		e.is(err, waitEnds[i].is, "%s", doing)
 		e.is(err, locker.ErrUnavailable, "%s", doing)
 		if errors.Is(err, locker.ErrLost) {
 			e.failf("%s: got error %v: it never held the lock", doing, err)
 		}
+		if errors.Is(err, context.Canceled) {
+			e.says(err, errChanged, doing)
+		}
 	}
-	e.onHeal(func() { _ = k.Release(e.ctx) }) // it may be lost by now
+	end()
+	e.worksAgain(c)
+	_ = k.Release(e.within(patience)) // it may be lost by now
+	e.awaitQueueWithin(e.crash(e.lasting()).and(e.afterOutage()), name, 0)
 }

@@ -107,5 +107,5 @@ func TestRunObeysFilter(t *testing.T) {
 
 func TestRunOutlivesFailNow(t *testing.T) {
 	out := child(t, "real", "-test.run=^TestChildNoStore$", "-test.v")
-	wants(t, out, "no store here", "--- FAIL: TestChildNoStore/exclusion/counter", "--- FAIL: TestChildNoStore/leaks/goroutines")
+	wants(t, out, "no store here", "--- FAIL: TestChildNoStore/exclusion/mutex", "--- FAIL: TestChildNoStore/leaks/goroutines")
 }

@@ -18,34 +18,17 @@ func (e *env) server() *server {
 	return s
 }
 
-func (s *server) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down = true
-	s.s.Kill()
-}
+func (s *server) kill()   { s.set(&s.down, true, s.s.Kill) }
+func (s *server) start()  { s.set(&s.down, false, s.s.Start) }
+func (s *server) pause()  { s.set(&s.paused, true, s.s.Pause) }
+func (s *server) resume() { s.set(&s.paused, false, s.s.Resume) }
 
-func (s *server) start() {
+// set calls change unless the state is as it is to be.
+func (s *server) set(state *bool, to bool, change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.down {
-		s.s.Start()
-		s.down = false
-	}
-}
-
-func (s *server) pause() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.paused = true
-	s.s.Pause()
-}
-
-func (s *server) resume() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.paused {
-		s.s.Resume()
-		s.paused = false
+	if *state != to {
+		*state = to
+		change()
 	}
 }

@@ -24,8 +24,8 @@ const (
 var errAnswerLost = errors.New("wire: the request was executed and its answer lost")
 
 // wire is a Link between the core and any driver. It can also drop single answers, after
-// the store has executed the request. It has all optional interfaces, with the fallbacks
-// that the core has for a driver without them.
+// the store has executed the request. Of the optional interfaces it has those that the
+// cases need which may use it.
 type wire struct {
 	*link.Interceptor
 
@@ -38,14 +38,8 @@ type wire struct {
 }
 
 var (
-	_ driver.Driver       = (*wire)(nil)
 	_ driver.BatchRenewer = (*wire)(nil)
-	_ driver.Lister       = (*wire)(nil)
-	_ driver.Breaker      = (*wire)(nil)
-	_ driver.LossNotifier = (*wire)(nil)
 	_ driver.Bounder      = (*wire)(nil)
-	_ driver.Pinger       = (*wire)(nil)
-	_ driver.Shortener    = (*wire)(nil)
 	_ Link                = (*wire)(nil)
 )
 
@@ -151,57 +145,6 @@ func (w *wire) Release(ctx context.Context, h driver.Hold) error {
 // Inspect implements driver.Driver.
 func (w *wire) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	return ask(ctx, w, otherVerb, func() ([]driver.Ticket, error) { return w.d.Inspect(ctx, name) })
-}
-
-// Ping implements driver.Pinger.
-func (w *wire) Ping(ctx context.Context) error {
-	return w.pass(ctx, otherVerb, func() error {
-		if p, ok := w.d.(driver.Pinger); ok {
-			return p.Ping(ctx)
-		}
-		_, err := w.d.Inspect(ctx, "locker/ping")
-		return err
-	})
-}
-
-// Shorten implements driver.Shortener.
-func (w *wire) Shorten(ctx context.Context, h driver.Hold, d time.Duration) error {
-	s, ok := w.d.(driver.Shortener)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	return w.pass(ctx, otherVerb, func() error { return s.Shorten(ctx, h, d) })
-}
-
-// List implements driver.Lister.
-func (w *wire) List(ctx context.Context) ([]string, error) {
-	l, ok := w.d.(driver.Lister)
-	if !ok {
-		return nil, driver.ErrUnsupported
-	}
-	return ask(ctx, w, otherVerb, func() ([]string, error) { return l.List(ctx) })
-}
-
-// Break implements driver.Breaker.
-func (w *wire) Break(ctx context.Context, name string, token uint64) error {
-	b, ok := w.d.(driver.Breaker)
-	if !ok {
-		return driver.ErrUnsupported
-	}
-	return w.pass(ctx, otherVerb, func() error { return b.Break(ctx, name, token) })
-}
-
-// NotifyLoss implements driver.LossNotifier. A notification during a fault is dropped.
-func (w *wire) NotifyLoss(notify func(driver.Hold, error)) {
-	n, ok := w.d.(driver.LossNotifier)
-	if !ok {
-		return
-	}
-	over, cancel := context.WithCancel(context.Background())
-	cancel() // nothing waits for the end of the fault
-	n.NotifyLoss(func(h driver.Hold, cause error) {
-		_ = w.Intercept(over, func() error { notify(h, cause); return nil })
-	})
 }
 
 // Bounds implements driver.Bounder.

@@ -10,7 +10,7 @@
 //
 // The two stores know nothing of each other: a program that reaches the first one and a
 // program that does not can hold the lock at once. So it is for work that may be done
-// twice, or whose resource checks tokens; see compose.Fallback.
+// twice, or whose resource checks fencing tokens.
 package main
 
 import (
@@ -20,8 +20,6 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,20 +30,7 @@ import (
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-const (
-	servers  = 4
-	requests = 5 // that each gets before, during, and after the outage
-)
-
-// The phases of a run. Each server notices by itself, within about a second, that the
-// store is back.
-const (
-	before = iota
-	during
-	until // all servers have noticed
-	after
-	phases
-)
+const requests = 20 // before, during and after the outage
 
 func main() {
 	r, err := run(context.Background(), cmp.Or(os.Getenv("LOCKER_URL"), "memory://"))
@@ -56,121 +41,103 @@ func main() {
 }
 
 func run(ctx context.Context, url string) (r result, err error) {
-	r.without, r.with = &outcome{}, &outcome{}
-	err = r.without.serve(ctx, url, func(store driver.Driver) driver.Driver { return store })
+	u, err := driver.ParseURL(url)
 	if err != nil {
 		return r, err
 	}
+	store, err := driver.Open(ctx, u)
+	if err != nil {
+		return r, err
+	}
+	o := &outage{Driver: store}
+	if r.without, err = serve(ctx, o, o); err != nil {
+		return r, err
+	}
 	second := memory.New() // stands for a second server
-	err = r.with.serve(ctx, url, func(store driver.Driver) driver.Driver {
-		return compose.Fallback(store, second.Join())
-	})
+	if store, err = driver.Open(ctx, u); err != nil {
+		return r, err
+	}
+	o = &outage{Driver: store}
+	r.with, err = serve(ctx, o, compose.Fallback(o, second))
 	return r, err
 }
 
-// outcome is what came of the requests in each phase.
-type outcome struct {
-	mu     sync.Mutex
-	phase  int
-	phases [phases]tally
-}
-
+// tally is what came of requests.
 type tally struct{ served, unavailable, degraded int }
 
-// server has a connection to the store, and a locker, of its own.
-type server struct {
-	locker.Locker
-	outcome  *outcome
-	degraded atomic.Bool // the last grant was the second store's
-}
+// phases are what came of those before, during and after the outage.
+type phases [3]tally
 
-// observe notes whether the second store has granted the lock.
-func (s *server) observe(_ context.Context, e locker.Event) {
-	if e.Kind != locker.EventAcquired {
-		return
-	}
-	s.degraded.Store(e.Degraded != nil)
-	if e.Degraded != nil {
-		s.outcome.count(func(t *tally) { t.degraded++ })
-	}
-}
-
-// serve has all servers serve their requests in each phase. combine makes the driver of a
-// server from its store.
-func (o *outcome) serve(ctx context.Context, url string, combine func(driver.Driver) driver.Driver) error {
-	var away atomic.Bool
-	var all [servers]server
-	for i := range all {
-		store, err := open(ctx, url, &away)
-		if err != nil {
-			return err
+// serve serves requests through d, whose store is o.
+func serve(ctx context.Context, o *outage, d driver.Driver) (ps phases, err error) {
+	var degraded atomic.Bool // the last grant was the second store's
+	l := locker.New(d, locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == locker.EventAcquired {
+			degraded.Store(e.Degraded != nil)
 		}
-		s := &all[i]
-		s.outcome = o
-		s.Locker = locker.New(combine(store), locker.WithObserver(s.observe))
-		defer func() { _ = s.Close() }() // nothing is held any more
-	}
-	for o.phase = range o.phases {
-		away.Store(o.phase == during)
-		var group sync.WaitGroup
-		var errs [servers]error
-		for i := range all {
-			group.Go(func() { errs[i] = o.requests(ctx, &all[i]) })
+	}))
+	defer l.Close()
+	work := func(context.Context) error { return nil }
+	for i := range ps {
+		o.away.Store(i == 1)
+		for i == 2 && degraded.Load() { // it is noticed within about a second that the store is back
+			if err := locker.Do(ctx, l, "report", work); err != nil {
+				return ps, err
+			}
 		}
-		group.Wait()
-		if err := errors.Join(errs[:]...); err != nil {
-			return err
+		for range requests {
+			switch err := locker.Do(ctx, l, "report", work); {
+			case errors.Is(err, locker.ErrUnavailable):
+				ps[i].unavailable++
+				continue
+			case err != nil:
+				return ps, err
+			}
+			ps[i].served++
+			if degraded.Load() {
+				ps[i].degraded++
+			}
 		}
 	}
-	return nil
+	return ps, nil
 }
 
-// requests are those of one server in one phase.
-func (o *outcome) requests(ctx context.Context, s *server) error {
-	for n := 0; n < requests && o.phase != until || o.phase == until && s.degraded.Load(); n++ {
-		if err := o.request(ctx, s); err != nil {
-			return err
-		}
+// outage is a store that is unavailable while away is true, when nothing is held there: what
+// arrives then is refused.
+type outage struct {
+	driver.Driver
+	away atomic.Bool
+}
+
+var errAway = driver.Unavailable(errors.New("connection refused"))
+
+func (o *outage) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if o.away.Load() {
+		return driver.Grant{}, driver.NoTicket(errAway)
 	}
-	return nil
+	return o.Driver.Acquire(ctx, r)
 }
 
-func (o *outcome) request(ctx context.Context, s *server) error {
-	err := locker.Do(ctx, s, "report", func(context.Context) error {
-		time.Sleep(10 * time.Millisecond) // the work
-		o.count(func(t *tally) { t.served++ })
-		return nil
-	})
-	if errors.Is(err, locker.ErrUnavailable) {
-		o.count(func(t *tally) { t.unavailable++ })
-		return nil
+func (o *outage) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	if o.away.Load() {
+		return nil, errAway
 	}
-	return err
+	return o.Driver.Inspect(ctx, name)
 }
 
-func (o *outcome) count(f func(*tally)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	f(&o.phases[o.phase])
-}
+// Bounds are the store's: some cannot give a short lease.
+func (o *outage) Bounds(ttl time.Duration) driver.Bounds { return driver.BoundsOf(o.Driver, ttl) }
 
-func (o *outcome) String() string {
-	var b strings.Builder
-	for i, when := range [phases]string{"before", "during", "until noticed", "after"} {
-		t := o.phases[i]
-		if t == (tally{}) {
-			continue
-		}
-		fmt.Fprintf(&b, "\n  %-14s %2d served, %2d of them by the second store, %2d fail with ErrUnavailable",
-			when+":", t.served, t.degraded, t.unavailable)
-	}
-	return b.String()
-}
-
-type result struct{ without, with *outcome }
+type result struct{ without, with phases }
 
 func (r result) String() string {
-	return fmt.Sprintf("%d requests before, during and after an outage of the store\nwithout a fallback:%v\nwith a fallback:%v\n%s",
-		servers*requests, r.without, r.with,
-		"In a partition both stores can grant the lock at once: a resource that checks tokens stays safe.")
+	text := fmt.Sprintf("%d requests each before, during and after an outage of the store", requests)
+	for i, ps := range []phases{r.without, r.with} {
+		text += [...]string{"\nwithout a fallback:", "\nwith a fallback:"}[i]
+		for i, t := range ps {
+			text += fmt.Sprintf("\n  %-7s %2d served, %2d of them by the second store, %2d fail with ErrUnavailable",
+				[...]string{"before:", "during:", "after:"}[i], t.served, t.degraded, t.unavailable)
+		}
+	}
+	return text
 }

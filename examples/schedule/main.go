@@ -6,7 +6,8 @@
 // Each instance starts the job when its own clock says so, and the clocks
 // differ by more than the job takes. A lock that is released when the job is
 // done is free again before the slow clocks get there, and the job runs again.
-// WithMinHold keeps the lock for most of the period, even if its holder dies.
+// WithMinHold keeps the lock for most of the period, even if its holder dies, or
+// exits as soon as the job is done, as a process does that cron has started.
 package main
 
 import (

@@ -30,9 +30,9 @@ type caseLine struct {
 
 func TestConformance(t *testing.T) {
 	onRedisAndEtcd(t, func(t *testing.T, url string) {
-		const some = "^(fencing/after-reconnect|outage/reconnect|leaks/keys|names/invalid)$"
+		const some = "^(fencing/after-reconnect|limits/in-time|leaks/keys|names/invalid)$"
 		r := on(t, url, "conformance", "--case", some).Run()
-		has(t, r, r.Out, "pass  fencing/after-reconnect (", "pass  outage/reconnect (", "pass  names/invalid (",
+		has(t, r, r.Out, "pass  fencing/after-reconnect (", "pass  limits/in-time (", "pass  names/invalid (",
 			" passed; not run here: 1 that count what the store holds")
 		if r.Code != 0 || r.ErrOut != "" {
 			t.Error(r)

@@ -44,7 +44,7 @@ type elect struct {
 	leave   context.CancelFunc // ends the candidacy
 	code    int                // of the command's last exit
 
-	common common
+	narrator *narrator
 
 	mu      sync.Mutex
 	running bool   // the command
@@ -53,7 +53,7 @@ type elect struct {
 }
 
 func newElect(a *app) *cobra.Command {
-	e := &elect{app: a, program: &program{}}
+	e := &elect{app: a, program: &program{}, narrator: &narrator{app: a}}
 	cmd := &cobra.Command{
 		Use:   "elect NAME [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command on one of several machines: the leader",
@@ -285,27 +285,23 @@ func (e *elect) signalled(sig os.Signal, passed chan<- os.Signal) {
 	}
 }
 
-// observe says what happens to the leadership, and once why there is none.
-func (e *elect) observe(_ context.Context, ev locker.Event) {
+// observe says what happens to the lock of the leader, and once why there is none.
+func (e *elect) observe(ctx context.Context, ev locker.Event) {
 	if ev.Name != e.name {
 		return // a lock that notifies observers
 	}
 	switch ev.Kind {
 	case locker.EventWaiting:
 		e.detail("%s: campaigning", e.name)
+		return
 	case locker.EventAcquired:
-		e.detail("%s: elected, token %d", e.name, ev.Token)
 		e.trouble("")
 	case locker.EventFailed:
 		if !isEnd(ev.Err) {
 			e.trouble(ev.Err.Error())
 		}
-	case locker.EventLost:
-		e.say("%s: leadership lost after %v: %v", e.name, rounded(ev.Elapsed), ev.Err)
-	case locker.EventReleased:
-		e.detail("%s: stepped down after %v", e.name, rounded(ev.Elapsed))
 	}
-	e.common.observe(e.app, ev)
+	e.narrator.observe(ctx, ev)
 }
 
 // trouble says why a campaign has failed, unless it has said so before.

@@ -122,7 +122,7 @@ func TestElectCutOff(t *testing.T) {
 			t.Errorf("the process %q went on for %v after the next election", suffix, last.Sub(granted))
 		}
 	}
-	leader.WaitErr("leadership lost")
+	leader.WaitErr(": lost after")
 	proxy.Heal()
 	next.Signal(syscall.SIGTERM)
 	next.Wait()
@@ -205,7 +205,7 @@ func TestElectEndsThoughTheLeadershipIsLost(t *testing.T) {
 		t.Fatal(r)
 	}
 	next.WaitOut("leads")
-	if r := leader.Wait(); r.Code != 128+int(syscall.SIGKILL) || !strings.Contains(r.ErrOut, "leadership lost") {
+	if r := leader.Wait(); r.Code != 128+int(syscall.SIGKILL) || !strings.Contains(r.ErrOut, ": lost after") {
 		t.Error(r)
 	}
 }

@@ -46,11 +46,11 @@ func (a *app) detail(format string, args ...any) {
 // narrator says what happens to the locks of a verb.
 type narrator struct {
 	*app
-	common  common
 	minHold time.Duration // of the locks
 
 	mu      sync.Mutex
 	waiting map[string]context.CancelFunc // by lock name: ends the goroutine that waits has started
+	failing map[string]bool               // by lock name: the last renewal has failed
 	group   sync.WaitGroup
 	client  *locker.Client
 }
@@ -71,6 +71,11 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 	case locker.EventAcquired:
 		n.granted(e.Name)
 		n.detail("%s: acquired after %v, token %d", e.Name, rounded(e.Elapsed), e.Token)
+		if e.Degraded != nil {
+			n.say("%s: acquired on a substitute for the store: %v", e.Name, e.Degraded)
+		}
+	case locker.EventRenewFailed, locker.EventRenewed:
+		n.renewed(e)
 	case locker.EventFailed:
 		n.granted(e.Name)
 	case locker.EventRejoined:
@@ -84,36 +89,23 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 		}
 		n.detail("%s: released after %v%s", e.Name, rounded(e.Elapsed), kept)
 	}
-	n.common.observe(n.app, e)
 }
 
-// common says what run and elect say alike: that a substitute for the store has granted a
-// lock, once that the renewals of a lock fail, and once that they succeed again: they are tried
-// every few hundred milliseconds.
-type common struct {
-	mu      sync.Mutex
-	failing map[string]bool // by name
-}
-
-func (r *common) observe(a *app, e locker.Event) {
-	if e.Degraded != nil && e.Kind == locker.EventAcquired {
-		a.say("%s: acquired on a substitute for the store: %v", e.Name, e.Degraded)
+// renewed says once that the renewals of a lock fail, and once that they succeed again: they are
+// tried every few hundred milliseconds.
+func (n *narrator) renewed(e locker.Event) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was, fails := n.failing[e.Name], e.Kind == locker.EventRenewFailed
+	if n.failing == nil {
+		n.failing = make(map[string]bool)
 	}
-	if e.Kind != locker.EventRenewFailed && e.Kind != locker.EventRenewed {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	was, fails := r.failing[e.Name], e.Kind == locker.EventRenewFailed
-	if r.failing == nil {
-		r.failing = make(map[string]bool)
-	}
-	r.failing[e.Name] = fails
+	n.failing[e.Name] = fails
 	switch {
 	case fails && !was:
-		a.detail("%s: not renewed, will try again: %v", e.Name, e.Err)
+		n.detail("%s: not renewed, will try again: %v", e.Name, e.Err)
 	case was && !fails:
-		a.detail("%s: renewed again", e.Name)
+		n.detail("%s: renewed again", e.Name)
 	}
 }
 

