@@ -36,3 +36,32 @@ func TestGrantedDuringJoined(t *testing.T) {
 		b.drop(b.e, r.Hold(0))
 	})
 }
+
+// The answer to a put is slow. The ticket is queued, and stays alive.
+func TestSlowPut(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.another(), request("a", "0"))
+		b.store.with(func(what, name string, done bool) error {
+			if what == "put" && done {
+				time.Sleep(time.Minute)
+			}
+			return nil
+		})
+		r := request("a", "w")
+		granted := make(chan error, 1)
+		go func() { _, err := b.e.Acquire(b.Context(), r); granted <- err }()
+		for range 59 {
+			time.Sleep(time.Second)
+			if end := b.store.lasts("a", "w"); !end.After(time.Now()) {
+				t.Error("the ticket has ended before its caller knows that it waits")
+				break
+			}
+		}
+		time.Sleep(time.Minute)
+		b.drop(b.others[0], h)
+		if err := <-granted; err != nil {
+			t.Error(err)
+		}
+		b.drop(b.e, r.Hold(0))
+	})
+}

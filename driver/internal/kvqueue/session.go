@@ -25,7 +25,7 @@ type session struct {
 	ttl     time.Duration // as granted
 	sent    time.Time     // when the last request that started the TTL anew was sent
 	tickets int           // one may be here, or not: see Shorten
-	waiting int           // how many of these wait, and how many calls of Joined run; for them the engine keeps it alive
+	waiting int           // how many of these are put, or wait, and how many calls of Joined run; for them the engine keeps it alive
 	idle    time.Time     // since when it has no tickets
 	retired bool          // it takes no more tickets
 	over    bool          // it has ended, or is being ended

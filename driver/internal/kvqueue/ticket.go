@@ -78,6 +78,8 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop, seen: e.tick(),
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
+	s.waiting++ // until its put has ended
+	e.plan(s.sent.Add(s.ttl / keepPart))
 	q.slots[t.slot] = t
 	e.tickets[t.ID] = t
 	e.keys[t.Key] = t
@@ -106,6 +108,9 @@ func (e *Engine) find(h driver.Hold) *ticket {
 
 // putEnded ends the put of a ticket. With mu held.
 func (t *ticket) putEnded(s state) {
+	if t.state == putting {
+		t.session.waiting--
+	}
 	t.state, t.stop = s, nil
 	if t.settled != nil {
 		close(t.settled)
