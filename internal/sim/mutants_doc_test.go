@@ -109,6 +109,7 @@ func init() {
 		mutant{
 			name: "nats: nobody hears of notifications after a connection was lost", file: "driver/nats/store.go",
 			old: "case <-s.dead:\n\t\t\treturn driver.Unavailable(errDisconnected)\n\t\t}\n\t}\n}", new: "case <-s.dead:\n\t\t\t<-ctx.Done()\n\t\t}\n\t}\n}",
+			unseen: "who waits reads the queue each second all the same",
 		},
 		mutant{
 			name: "memcached: a heartbeat that a full server refuses is sent", file: "driver/memcached/store.go",
