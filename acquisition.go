@@ -195,8 +195,8 @@ func (a *acquisition) grant() (g driver.Grant, asked time.Time, err error) {
 }
 
 // adopt makes a lease of a grant, unless the lease is over already or the Client
-// was closed meanwhile. If the lease is too short to be renewed on schedule, it is renewed
-// once before its caller gets it.
+// was closed meanwhile. If the lease is too short to be handed over, it is renewed once
+// before its caller gets it.
 func (a *acquisition) adopt(g driver.Grant, asked time.Time, renewed bool) (*Lock, error) {
 	c := a.c
 	now := c.clock.recent()
@@ -210,7 +210,7 @@ func (a *acquisition) adopt(g driver.Grant, asked time.Time, renewed bool) (*Loc
 		// Nobody delivers what others queue once the lease is added, before EventAcquired.
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
 	}
-	if !renewed && l.isBrief(now) {
+	if !renewed && (a.isClaim(g) || l.isBrief(now)) {
 		return a.renewFirst(g, asked, l.validUntil)
 	}
 	if err := c.leases.add(l, now); err != nil {
@@ -225,13 +225,23 @@ func (a *acquisition) adopt(g driver.Grant, asked time.Time, renewed bool) (*Loc
 	return &l.first, nil
 }
 
+// isClaim reports whether a grant is no more than a claim to the lock, since its provisional
+// lease is too short: its safety margin leaves too little time to renew it on schedule, or
+// the minimum hold, which has to outlast this process, is longer.
+func (a *acquisition) isClaim(g driver.Grant) bool {
+	return g.Claim > 0 && (a.c.margin > g.Claim/3 || a.r.minHold > g.Claim)
+}
+
 // renewFirst renews the lease of a grant before its caller gets it. The lease may be over by
 // the clock: the machine may have been suspended while the ticket waited. If the renewal
-// fails, the caller gets the grant as it came, while that is valid; a request that hangs is
-// given up in time for the schedule to renew the lease.
+// fails, the caller gets the grant as it came, while that is valid and more than a claim; a
+// request that hangs is given up in time for the schedule to renew the lease.
 func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*Lock, error) {
 	c := a.c
 	asked, bound := c.clock.now(), c.answerTimeout
+	if a.isClaim(g) {
+		validUntil = asked
+	}
 	if third := validUntil.Sub(asked) / 3; third > 50*time.Millisecond {
 		bound = min(bound, third)
 	}
@@ -244,7 +254,7 @@ func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*L
 		return a.adopt(g, asked, true)
 	case errors.Is(err, driver.ErrLost):
 		return nil, lostEarly(err)
-	case c.clock.now().Before(validUntil) && (g.Claim == 0 || a.r.minHold <= g.Claim):
+	case c.clock.now().Before(validUntil):
 		return a.adopt(g, came, true)
 	case a.Err() == nil:
 		err = c.silent(ctx, err)

@@ -182,3 +182,39 @@ func TestGrantThatIsOverMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// A provisional lease that is shorter than the minimum hold, or that is over soon because of its safety margin, is not
+// given as it came. So its renewal is not given up while it lasts: the store gets the usual time for an answer.
+func TestProvisionalLeaseThatIsAClaim(t *testing.T) {
+	for _, margin := range []time.Duration{100 * time.Millisecond, 800 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) { testClaim(t, margin) })
+	}
+}
+
+func testClaim(t *testing.T, margin time.Duration) {
+	s := newStub()
+	s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+		g, err := next(ctx, r)
+		g.Claim = time.Second
+		return g, err
+	}
+	s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+		select {
+		case <-time.After(2 * time.Second):
+			return next(ctx, r)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	l := locker.New(s, locker.WithSafetyMargin(margin))
+	defer l.Close()
+	opts := []locker.Option{locker.WithTTL(10 * time.Second)}
+	if margin < time.Second/3 {
+		opts = append(opts, locker.WithMinHold(10*time.Second))
+	}
+	k := acquire(t, l, "a", opts...)
+	time.Sleep(3 * time.Second)
+	if k.Err() != nil {
+		t.Error(k.Err())
+	}
+}

@@ -95,16 +95,11 @@ func startOf(r *request, req *driver.Request, g driver.Grant, asked, now time.Ti
 	return asked
 }
 
-// isBrief reports whether the lease of a grant is too short to be renewed on schedule: less
-// than a third of it is left, or its safety margin leaves as little of a provisional one.
-// A provisional one is also too short if the minimum hold, which has to outlast this
-// process, is longer. Before l is shared.
+// isBrief reports whether less than a third of the validity is left when the grant comes. Before
+// l is shared.
 func (l *lease) isBrief(now time.Time) bool {
-	left, length := l.validUntil.Sub(now), l.storeUntil.Sub(now)
-	if l.provisional {
-		return left < length/3 || l.minHold > length
-	}
-	return left < (length-l.core.marginOf(length))/3
+	length := l.storeUntil.Sub(now)
+	return l.validUntil.Sub(now) < (length-l.core.marginOf(length))/3
 }
 
 // wantsRenewal reports whether the next renewal may be sent. With leases.mu held.
