@@ -135,7 +135,7 @@ func (o *oracle) overtaken(p *part) {
 		if c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
 			continue
 		}
-		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || o.anyBroken(p.name) {
+		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || slices.ContainsFunc(c.s.names, o.anyBroken) { // a group ends when one of its locks is lost
 			continue
 		}
 		if c.s.shared && p.c.s.shared {
@@ -211,7 +211,7 @@ func (o *oracle) goneAfter(c *call, err error) time.Time {
 	if end := c.ended.Add(c.s.minHold); c.s.minHold > 0 && end.After(gone) {
 		gone = end.Add(time.Second)
 	}
-	if now := time.Now(); err != nil || c.s.verb == "do" && o.w.disturbed(c.p.name, now, now) { // Do does not wait long for the store's answer
+	if now := time.Now(); err != nil || c.s.verb == "do" && (c.p.isClosing() || o.w.disturbed(c.p.name, now, now)) { // Do does not wait long for the store's answer, nor for Close
 		gone = gone.Add(o.slack(c))
 	}
 	return gone
