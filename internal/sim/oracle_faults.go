@@ -69,7 +69,7 @@ func (w *world) free(process string, from, to time.Time) (longest time.Duration)
 	begins := []time.Time{from}
 	for _, f := range w.faults {
 		if concerns(f) {
-			begins = append(begins, f.to)
+			begins = append(begins, w.passed(f))
 		}
 	}
 	for _, begin := range begins {
@@ -78,13 +78,21 @@ func (w *world) free(process string, from, to time.Time) (longest time.Duration)
 		}
 		end := to
 		for _, f := range w.faults {
-			if concerns(f) && f.to.After(begin) && f.from.Before(end) {
+			if concerns(f) && w.passed(f).After(begin) && f.from.Before(end) {
 				end = latest(begin, f.from)
 			}
 		}
 		longest = max(longest, end.Sub(begin))
 	}
 	return longest
+}
+
+// passed is when a fault is over for other messages than its own: each to the bank has its own connection.
+func (w *world) passed(f interval) time.Time {
+	if w.exact && slices.Contains(single, f.kind) {
+		return f.from
+	}
+	return f.to
 }
 
 // couldKeep reports whether a waiter must have its place, whatever faults there were: since its ticket

@@ -35,6 +35,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 			h.handles = append(h.handles, k.Done())
 			h.fixed, h.released = h.fixed || c.s.fixed, false
 			p.hold = h
+			o.isWhole(c, h, k)
 			return
 		}
 	}
@@ -184,6 +185,9 @@ func (o *oracle) released(c *call, err error) {
 				gone = latest(gone, p.gone)
 			}
 			p.gone = gone
+			if !p.hold.alive() && !errors.Is(err, locker.ErrLost) {
+				o.mustGo(p, removeTime)
+			}
 			p.hold.released = err == nil && c.s.verb != "do" && !p.hold.alive() && len(c.parts) == 1 && p.hold.minHold == 0 && !c.p.isClosing() && c.p.plan.observer == "" && !o.reenters(c)
 		}
 	}
