@@ -64,6 +64,22 @@ func (b *bank) has(name string, token uint64) bool {
 	return slices.ContainsFunc(tickets, func(t driver.Ticket) bool { return t.Token == token && t.Held })
 }
 
+// there reports whether a ticket is there, of a call that has sent its request.
+func (b *bank) there(name, id string) bool {
+	b.mu.Lock()
+	w := b.waits[id]
+	b.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	select {
+	case <-w.done:
+		return w.err == nil && b.has(name, w.grant.Token)
+	default:
+		return true
+	}
+}
+
 func (b *bank) leftovers() []string {
 	names, _ := b.memory.List(context.Background())
 	return names
@@ -176,6 +192,15 @@ func rejoins(ctx context.Context) bool {
 	return false
 }
 
+// asks notes the ticket that a call asks for.
+func asks(ctx context.Context, r driver.Request) {
+	if c, _ := ctx.Value(callKey{}).(*call); c != nil {
+		c.p.o.mu.Lock()
+		defer c.p.o.mu.Unlock()
+		c.parts[r.Name].tickets = append(c.parts[r.Name].tickets, r.ID)
+	}
+}
+
 // askWithin sends a request, and waits for the answer for no longer than that.
 func askWithin[T any](ctx context.Context, c *bankClient, bound time.Duration, what string, serve func(context.Context) (T, error)) (T, error) {
 	type answer struct {
@@ -209,6 +234,7 @@ func askWithin[T any](ctx context.Context, c *bankClient, bound time.Duration, w
 
 // Acquire implements driver.Driver.
 func (c *bankClient) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	asks(ctx, r)
 	asked, joined := time.Now(), r.Joined
 	asking := ctx
 	if c.b.lingers {

@@ -63,15 +63,18 @@
 //   - Nobody loses a lock, or a place in the queue, without a fault, a fixed lease or a
 //     break as the reason. A fault is no reason for a loss before the lease is over that
 //     was granted or renewed last, nor if the store was reachable for a third of the TTL
-//     (5 s at least) in the time in which the lease had to be renewed.
+//     (5 s at least) in the time in which the lease had to be renewed. On the bank that is a second at least, and the
+//     fault of one message is none for others.
 //   - Nobody believes in a lease for longer than the store's lasts, also when it was extended; a fixed lease that was
-//     extended lasts until then, for its process renews it where the store's is shorter; and what processes on Memcached, DynamoDB and NATS
+//     extended lasts until then, for its process renews it where the store's is shorter; one that re-enters another lease has its
+//     own length at once; and what processes on Memcached, DynamoDB and NATS
 //     write down of each other's silence is true.
 //   - Calls come back within 100 ms of their limits, Close in time; and their answers are
-//     true: ErrNotAcquired only if somebody was in the way, and not alone if the store was
-//     silent for 5 s; ErrUnavailable only in a fault, ErrClosed only after Close, no error of
+//     true: ErrNotAcquired only if somebody was in the way, and, as the end of a context, not alone if the
+//     store was silent for 5 s; ErrUnavailable only in a fault, ErrClosed only after Close, no error of
 //     another call. Do is back within 100 ms after its function.
-//   - Nobody waits while nobody is in the way.
+//   - Nobody waits while nobody is in the way. The bank has no ticket of a call that has ended, or of a lease that is over, when
+//     its process could have removed it for some seconds.
 //   - On etcd and Consul a holder learns that its ticket was removed: each of its renewals, or
 //     those of its process, looks for one more ticket.
 //   - What each driver says is true, before the core has looked again: a ticket that it says is gone is not there, and

@@ -1,6 +1,7 @@
 package sim
 
-// Faults of package locker.
+// Faults of package locker. Some are looked for in the bank alone: the client of Redis bounds its requests itself, and each lease ends
+// there when it is over; or a plan has the shape, or an oracle the knowledge, that the fault needs.
 func init() {
 	mutants = append(mutants,
 		mutant{
@@ -8,7 +9,7 @@ func init() {
 			old: "if !complete {", new: "if !complete && false {",
 		},
 		mutant{
-			name: "core: who has waited for another call of its owner has no bound for the answer", file: "reentry.go",
+			name: "core: who has waited for another call of its owner has no bound for the answer", file: "reentry.go", in: "bank",
 			old: "\t\t\ta.expectAnswer()\n", new: "",
 		},
 		mutant{
@@ -36,7 +37,7 @@ func init() {
 			old: "if !now.Before(l.validUntil) {\n\t\treturn lostEarly", new: "if false {\n\t\treturn lostEarly",
 		},
 		mutant{
-			name: "core: the ticket of a lease that is over is not removed", file: "leases.go",
+			name: "core: the ticket of a lease that is over is not removed", file: "leases.go", in: "bank",
 			old: "\tls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})\n", new: "",
 		},
 		mutant{
@@ -56,7 +57,7 @@ func init() {
 			old: "if left := r.holdUntil.Sub(rm.clock.now()); left > 0 {", new: "if left := r.holdUntil.Sub(rm.clock.now()); left > 0 && false {",
 		},
 		mutant{
-			name: "core: a renewal that hangs has the rest of the lease", file: "renewal.go",
+			name: "core: a renewal that hangs has the rest of the lease", file: "renewal.go", in: "bank",
 			old: "bound = min(bound, left, max(left/3, 50*time.Millisecond))", new: "bound = min(bound, left)",
 		},
 		mutant{
@@ -68,7 +69,7 @@ func init() {
 			old: "case waitOver && c.isQueued():", new: "case waitOver:",
 		},
 		mutant{
-			name: "core: a silent store is not noticed while calls wait", file: "outage.go",
+			name: "core: a silent store is not noticed while calls wait", file: "outage.go", in: "bank",
 			old: "away := c.askStore()", new: "var away error",
 		},
 		mutant{
@@ -92,7 +93,7 @@ func init() {
 			old: "\t\t\tgroup.giveUp(ctx)\n", new: "",
 		},
 		mutant{
-			name: "core: a lease that was extended by far is not renewed", file: "lease.go",
+			name: "core: a lease that was extended by far is not renewed", file: "lease.go", in: "bank",
 			old: "max(min(length/3, valid/2), valid-ttl+ttl/3)", new: "max(length/3, length-ttl+ttl/3)",
 		},
 	)

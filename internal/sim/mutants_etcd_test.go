@@ -77,7 +77,7 @@ func init() {
 			old: "\tif ctx.Err() != nil {\n\t\treturn e.stopped(ctx)\n\t}\n\tvar last error", new: "\tvar last error",
 		},
 		mutant{
-			name: "core: a fixed lease relies on the renewal of the lease that it re-enters", file: "leases.go",
+			name: "core: a fixed lease relies on the renewal of the lease that it re-enters", file: "leases.go", in: "bank",
 			old: "(r.fixed || !renewed) &&", new: "!renewed &&",
 		},
 	)

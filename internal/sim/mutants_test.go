@@ -34,7 +34,7 @@ var mutants = []mutant{
 		old: "\t\ta.c.removals.orphan(a.req.Hold(0), !a.sure)\n\t}\n\treturn nil, a.neverHeld(err)", new: "\t}\n\treturn nil, a.neverHeld(err)",
 	},
 	{
-		name: "core: a release that was not answered is not repeated", file: "removal.go",
+		name: "core: a release that was not answered is not repeated", file: "removal.go", in: "bank",
 		old: "\t\trm.retries = append(rm.retries, r)\n", new: "",
 	},
 	{
@@ -43,12 +43,11 @@ var mutants = []mutant{
 		new: "if until := now.Add(valid); until.After(l.validUntil) {",
 	},
 	{
-		name: "core: a renewal that failed is not repeated", file: "renewal.go",
+		name: "core: a renewal that failed is not repeated", file: "renewal.go", in: "bank",
 		old: "l.renewAt = now.Add(min(max(l.ttl/30, 5*time.Millisecond), renewRetryMost))", new: "l.renewAt = now.Add(l.ttl)",
-		unseen: "a loss is excused while a fault lasts",
 	},
 	{
-		name: "core: observers run in the loop that renews", file: "leases.go",
+		name: "core: observers run in the loop that renews", file: "leases.go", in: "bank",
 		old: "cause)\n\tl.deliverLater()", new: "cause)\n\tl.deliver()",
 	},
 	{

@@ -54,6 +54,7 @@ type call struct {
 type part struct {
 	c         *call
 	name      string
+	tickets   []string  // the IDs of those that it has asked for, of the bank
 	queued    time.Time // when the observers heard of it
 	rejoined  bool
 	reentered bool

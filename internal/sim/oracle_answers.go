@@ -17,6 +17,7 @@ func (o *oracle) ended(c *call, err error) {
 	c.ended, c.err = time.Now(), err
 	if c.s.ttl > 0 && !c.p.isDead() {
 		for _, p := range c.parts {
+			o.mustGo(p, removeTime)
 			p.gone = time.Now().Add(o.slack(c))
 			if errors.Is(err, locker.ErrClosed) && (p.queued.IsZero() || c.s.owner != "") { // a late request is not looked for after Close
 				p.gone = o.endsAt(c, p.gone)
@@ -107,6 +108,9 @@ func (o *oracle) isTrue(c *call, err error) {
 	case errors.Is(err, locker.ErrUpgrade), errors.Is(err, locker.ErrInvalidOption), errors.Is(err, locker.ErrUnsupported),
 		errors.Is(err, locker.ErrLost), errors.Is(err, locker.ErrReleased):
 	case ctxError && over:
+		if o.wasSilent(c) {
+			bad("the store was silent all the time")
+		}
 	default:
 		bad("an error that makes no sense here")
 	}

@@ -69,7 +69,7 @@ func (w *world) free(process string, from, to time.Time) (longest time.Duration)
 	begins := []time.Time{from}
 	for _, f := range w.faults {
 		if concerns(f) {
-			begins = append(begins, f.to)
+			begins = append(begins, w.passed(f))
 		}
 	}
 	for _, begin := range begins {
@@ -78,13 +78,21 @@ func (w *world) free(process string, from, to time.Time) (longest time.Duration)
 		}
 		end := to
 		for _, f := range w.faults {
-			if concerns(f) && f.to.After(begin) && f.from.Before(end) {
+			if concerns(f) && w.passed(f).After(begin) && f.from.Before(end) {
 				end = latest(begin, f.from)
 			}
 		}
 		longest = max(longest, end.Sub(begin))
 	}
 	return longest
+}
+
+// passed is when a fault is over for other messages than its own: each to the bank has its own connection.
+func (w *world) passed(f interval) time.Time {
+	if w.exact && slices.Contains(single, f.kind) {
+		return f.from
+	}
+	return f.to
 }
 
 // couldKeep reports whether a waiter must have its place, whatever faults there were: since its ticket
@@ -103,7 +111,7 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		if !o.w.relistens && o.w.onlyDown(c.p.name, now.Add(-2*life), now) { // connections are refused at once, and a heartbeat that has failed is sent again soon
 			most = mostOutage
 		}
-		young := now.Sub(p.queued) < life*3/4 && o.w.relistens // a request for a ticket is a heartbeat, on Redis
+		young := now.Sub(c.begun) < life*3/4 && o.w.relistens // a request for a ticket is a heartbeat, on Redis, and its answer may be late
 		return young || o.w.faulty(c.p.name, now.Add(-2*life), now) < most
 	case o.w.watched: // of a few seconds, a heartbeat has to come
 		life, late, most := min(c.s.ttl, 4*time.Second), time.Duration(0), 1500*time.Millisecond

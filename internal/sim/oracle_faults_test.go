@@ -26,6 +26,18 @@ func TestFree(t *testing.T) {
 	}
 }
 
+// A fault of one message keeps a process from nothing else where each message has its own connection.
+func TestFreeBesideAMessage(t *testing.T) {
+	begun := time.Now()
+	w := &world{begun: begun, faults: []interval{{begun.Add(2 * time.Second), begun.Add(9 * time.Second), "drop", "p0", -1}}}
+	for exact, want := range map[bool]time.Duration{false: 2 * time.Second, true: 8 * time.Second} {
+		w.exact = exact
+		if got := w.free("p0", begun, begun.Add(10*time.Second)); got != want {
+			t.Errorf("exact %t: %v, want %v", exact, got, want)
+		}
+	}
+}
+
 // A fault that waits for a message begins with the first one of its kind and process, once.
 func TestTrap(t *testing.T) {
 	p := &path{w: &world{}, process: "p0"}

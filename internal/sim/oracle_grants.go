@@ -35,6 +35,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 			h.handles = append(h.handles, k.Done())
 			h.fixed, h.released = h.fixed || c.s.fixed, false
 			p.hold = h
+			o.isWhole(c, h, k)
 			return
 		}
 	}
@@ -135,7 +136,7 @@ func (o *oracle) overtaken(p *part) {
 		if c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
 			continue
 		}
-		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || o.anyBroken(p.name) {
+		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || slices.ContainsFunc(c.s.names, o.anyBroken) { // a group ends when one of its locks is lost
 			continue
 		}
 		if c.s.shared && p.c.s.shared {
@@ -184,6 +185,9 @@ func (o *oracle) released(c *call, err error) {
 				gone = latest(gone, p.gone)
 			}
 			p.gone = gone
+			if !p.hold.alive() && !errors.Is(err, locker.ErrLost) {
+				o.mustGo(p, removeTime)
+			}
 			p.hold.released = err == nil && c.s.verb != "do" && !p.hold.alive() && len(c.parts) == 1 && p.hold.minHold == 0 && !c.p.isClosing() && c.p.plan.observer == "" && !o.reenters(c)
 		}
 	}
@@ -211,7 +215,7 @@ func (o *oracle) goneAfter(c *call, err error) time.Time {
 	if end := c.ended.Add(c.s.minHold); c.s.minHold > 0 && end.After(gone) {
 		gone = end.Add(time.Second)
 	}
-	if now := time.Now(); err != nil || c.s.verb == "do" && o.w.disturbed(c.p.name, now, now) { // Do does not wait long for the store's answer
+	if now := time.Now(); err != nil || c.s.verb == "do" && (c.p.isClosing() || o.w.disturbed(c.p.name, now, now)) { // Do does not wait long for the store's answer, nor for Close
 		gone = gone.Add(o.slack(c))
 	}
 	return gone

@@ -44,6 +44,17 @@ func (o *oracle) known(h *hold) {
 	}
 }
 
+// isWhole checks that a fixed lease that re-enters another one has its own length, whoever renews that one now.
+func (o *oracle) isWhole(c *call, h *hold, k *locker.Lock) {
+	if !c.s.fixed || o.w.sessions > 0 || o.w.watched || len(o.w.servers) > 1 { // the store may give less at a time
+		return
+	}
+	end := k.Deadline()
+	if early := c.begun.Add(c.s.ttl * 95 / 100).Sub(end); early > 0 && !end.IsZero() {
+		o.w.fail("%s: the fixed lease of %v is over %v too early, at %v", c.t.name, h, early, end.Sub(o.w.begun))
+	}
+}
+
 // cutShort checks that a fixed lease that re-enters another one was not over before its own time.
 // With mu held.
 func (o *oracle) cutShort(h *hold, e locker.Event, then time.Time) {
@@ -65,8 +76,45 @@ func (o *oracle) ends(h *hold) {
 	for _, c := range o.calls {
 		if p := c.parts[h.name]; p != nil && p.hold == h && p.gone.IsZero() && c.s.minHold == 0 && !h.p.isDead() {
 			p.gone = time.Now().Add(o.slack(c))
+			o.mustGo(p, removeTime+locker.DefaultAnswerTimeout) // its lease in the store may have begun when the answer came
 		}
 	}
+}
+
+// removeTime is how long the store has to be reachable for a ticket to be removed that nobody wants any more: for a request that
+// was sent before to be given up, and the pause before the next one.
+const removeTime = 3 * time.Second
+
+// mustGo checks that the bank has no ticket of a call that has ended when its process could have removed it: in that time, or
+// in that for which the core looks for one whose request may be late. With mu held.
+func (o *oracle) mustGo(p *part, within time.Duration) {
+	c := p.c
+	if !o.w.exact || c.s.minHold > 0 || c.s.owner != "" || c.p.plan.observer != "" { // others may have re-entered its lease
+		return
+	}
+	within += o.longest / 50 // the margin by which a lease ends earlier than in the store
+	b := o.w.servers[0].model.(*bank)
+	for _, id := range p.tickets {
+		if b.there(p.name, id) {
+			o.goes(p, id, within)
+		} else {
+			o.goes(p, id, within+o.lookedFor())
+		}
+	}
+}
+
+// goes checks later that a ticket has gone.
+func (o *oracle) goes(p *part, id string, within time.Duration) {
+	o.w.at(time.Now().Add(within), func() {
+		now := time.Now()
+		switch {
+		case p.c.p.isDead() || p.c.p.isClosing() || !o.w.servers[0].model.(*bank).there(p.name, id):
+		case o.w.free(p.c.p.name, now.Add(-within), now) < within:
+			o.goes(p, id, within)
+		default:
+			o.w.fail("%s: the ticket %s for %s is there, and has been removable for %v", p.c.t.name, o.w.ticket(id), p.name, within)
+		}
+	})
 }
 
 // outnumbered checks that a permit was not granted with as many tickets ahead of it as there are permits:

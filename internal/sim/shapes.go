@@ -21,13 +21,20 @@ func (p *plan) shape(g *grammar) bool {
 	case "redlock":
 		shapes = []func(*grammar, *stream){p.permits, p.debt}
 	case "bank":
-		shapes = []func(*grammar, *stream){p.heir}
+		shapes = []func(*grammar, *stream){p.heir, p.stretch, p.errand, p.belated, p.haste, p.hush}
 	case "etcd", "consul":
 		shapes = []func(*grammar, *stream){p.reuse}
 	case "fallback":
 		shapes = []func(*grammar, *stream){p.hesitation}
 	}
-	if len(shapes) == 0 || !s.one(max(3, 8/len(shapes))) {
+	if len(shapes) == 0 {
+		return false
+	}
+	share := max(3, 8/len(shapes))
+	if p.world == "bank" { // a run costs little there, and its other plans find most
+		share = 6
+	}
+	if !s.one(share) {
 		return false
 	}
 	pick(s, shapes...)(g, s)
@@ -233,4 +240,67 @@ func (p *plan) hesitation(g *grammar, s *stream) {
 		{kind: "cut", process: "p1", by: "p1", only: true, on: "kind", lasts: time.Minute},
 		{kind: "keep", process: "p2", by: "p2", on: "kind", at: 6 * time.Second, lasts: compose.DefaultPatience - 15*time.Millisecond + s.upTo(50*time.Millisecond)},
 	}
+}
+
+// stretch has a lease extended to many times its length, and held until after that.
+func (p *plan) stretch(g *grammar, s *stream) {
+	one := p.several(g, s, 1)
+	one.ttl = s.between(shortTTL, 1500*time.Millisecond)
+	one.extend = time.Duration(60+s.n(60)) * one.ttl // of 66 on, the safety margin is longer than what is left of the TTL when it is renewed
+	one.hold = one.extend + s.upTo(one.extend/4)
+	p.processes[0].threads = [][]step{{one}}
+}
+
+// errand has a process lose leases, one after the other, of which a slow observer hears, while it renews another one.
+func (p *plan) errand(g *grammar, s *stream) {
+	one := p.several(g, s, 1)
+	p.processes[0].observer = "slow"
+	one.ttl, one.hold = s.between(2*time.Second, 5*time.Second), time.Minute
+	brief := one
+	brief.names, brief.ttl, brief.fixed, brief.release = []string{"brief"}, s.between(shortTTL, 2*time.Second), true, "never"
+	brief.hold = time.Millisecond
+	p.processes[0].threads = [][]step{{one}, {brief, brief, brief, brief, brief, brief}}
+}
+
+// belated has a process wait for longer than its TTL, and lose the renewal of its grant, which is over when it comes.
+func (p *plan) belated(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(4*time.Second, 10*time.Second)
+	p.processes[0].threads = [][]step{{one}}
+	one.ttl, one.hold = s.between(time.Second, 3*time.Second), time.Millisecond
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: pick(s, "drop", "deaf"), process: "p1", by: "p1", on: "write", skip: 1, lasts: s.between(11*time.Second, 25*time.Second)}}
+}
+
+// haste has leases that are over about when they are granted, since an answer takes a large part of them, and waits that end as soon.
+func (p *plan) haste(g *grammar, s *stream) {
+	one := p.several(g, s, 2+s.n(2))
+	scale := s.between(2*time.Millisecond, 30*time.Millisecond)
+	if s.one(3) {
+		scale = s.between(100*time.Millisecond, 2*time.Second)
+		p.faults = []faultPlan{{kind: "slow", process: "p1", lasts: time.Minute}}
+	}
+	one.ttl = scale
+	for _, process := range p.processes {
+		var steps []step
+		for range 12 {
+			one.hold, one.wait = s.upTo(2*scale), 1+s.upTo(3*scale)
+			steps = append(steps, one)
+		}
+		process.threads = [][]step{steps}
+	}
+}
+
+// hush has a store be silent at the end of a wait, for long enough for its Client to know, but not for the driver.
+func (p *plan) hush(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = 30 * time.Second
+	p.processes[0].threads = [][]step{{one}}
+	at := s.between(100*time.Millisecond, 5*time.Second)
+	one.hold, one.wait = time.Millisecond, at+silence+s.between(10*time.Millisecond, 2*time.Second)
+	if s.one(2) {
+		one.timeout, one.cause, one.wait = one.wait, pick(s, causes...), -1
+	}
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "cut", process: "p1", at: at, lasts: one.wait + one.timeout}}
 }

@@ -1,0 +1,68 @@
+package sim
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+// A ticket that nobody wants any more has to go as soon as its process can remove it.
+func TestMustGo(t *testing.T) {
+	for name, test := range map[string]struct {
+		removed, fault time.Duration // after so long; 0: not
+		want           int
+	}{
+		"removed":               {removed: removeTime - time.Millisecond},
+		"left":                  {want: 1},
+		"removed after a fault": {removed: 11 * time.Second, fault: 10 * time.Second},
+		"left after a fault":    {fault: 10 * time.Second, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(*testing.T) {
+				w := &world{begun: time.Now(), exact: true, used: make(map[int64]bool), names: make(map[string]string)}
+				b := &bank{waits: map[string]*bankWait{"id": {done: make(chan struct{})}}}
+				w.servers = []*server{{w: w, model: b}}
+				o := newOracle(w)
+				if test.fault > 0 {
+					w.fault("cut", "p0", time.Now().Add(test.fault))
+				}
+				c := &call{p: &process{w: w, o: o, name: "p0", plan: &processPlan{}}, t: &thread{name: "p0.0"}, s: &step{}}
+				o.mustGo(&part{c: c, name: "n0", tickets: []string{"id", "another one"}}, removeTime)
+				if test.removed > 0 {
+					time.AfterFunc(test.removed, func() {
+						b.mu.Lock()
+						defer b.mu.Unlock()
+						delete(b.waits, "id")
+					})
+				}
+				time.Sleep(time.Minute)
+				if len(w.broken) != test.want {
+					t.Errorf("violations: %v, want %d", w.broken, test.want)
+				}
+			})
+		})
+	}
+}
+
+// A fixed lease that re-enters another one has its own length.
+func TestIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := locker.New(memory.New())
+		defer client.Close()
+		k, err := client.Acquire(t.Context(), "n0", locker.WithTTL(10*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ttl, want := range map[time.Duration]int{10 * time.Second: 0, 11 * time.Second: 1} {
+			w := &world{begun: time.Now()}
+			c := &call{t: &thread{name: "p0.0"}, s: &step{fixed: true, ttl: ttl}, begun: time.Now()}
+			newOracle(w).isWhole(c, &hold{p: &process{w: w, name: "p0"}, name: "n0"}, k)
+			if len(w.broken) != want {
+				t.Errorf("a lease of %v: violations: %v, want %d", ttl, w.broken, want)
+			}
+		}
+	})
+}
