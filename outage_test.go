@@ -91,6 +91,36 @@ func TestOutageWhileQueued(t *testing.T) {
 	}
 }
 
+// mute is a store that answers nothing but Acquire and Release.
+type mute struct{ *stub }
+
+func (*mute) Inspect(ctx context.Context, _ string) ([]driver.Ticket, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// A wait that ends while the renewal of its late grant is not answered says that the store is silent.
+func TestOutageWithALateGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(_ context.Context, r driver.Request, _ acquireFunc) (driver.Grant, error) {
+			asked := time.Now()
+			r.Joined()
+			time.Sleep(2 * time.Second) // longer than the lease
+			return driver.Grant{Token: 1, Asked: asked}, nil
+		}
+		s.renew = func(ctx context.Context, _ driver.Renewal, _ renewFunc) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		l := locker.New(&mute{s})
+		defer l.Close()
+		_, err := l.Acquire(t.Context(), "x", locker.WithTTL(time.Second), locker.WithWait(8*time.Second))
+		want(t, err, locker.ErrNotAcquired)
+		want(t, err, locker.ErrUnavailable)
+	})
+}
+
 // While goroutines wait, the Client asks the store once a second, however many they are.
 // While none does, it asks nothing.
 func TestOnePingForAllWaiters(t *testing.T) {
