@@ -2,9 +2,9 @@ package sim
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"runtime"
 	"slices"
@@ -39,9 +39,10 @@ type bucket struct {
 }
 
 type natsEntry struct {
-	number uint64
-	value  []byte
-	until  time.Time
+	subject string
+	number  uint64
+	value   []byte
+	until   time.Time
 }
 
 // natsLink is a connection, at the server.
@@ -314,7 +315,7 @@ func (l *natsLink) put(subject string, head natsgo.Header, value []byte) any {
 	b.last++
 	b.signs.note(keyOfSubject(subject), value, b.zero)
 	b.s.w.comesBack(b.s, ids(value, ""), always) // even when the bucket has forgotten the queue
-	all := append(b.entries[subject], natsEntry{b.last, value, time.Now().Add(keep + b.rnd.upTo(time.Second))})
+	all := append(b.entries[subject], natsEntry{subject, b.last, value, time.Now().Add(keep + b.rnd.upTo(time.Second))})
 	b.entries[subject] = all[max(0, len(all)-8):]
 	l.deliver("_LOCKER.locker."+strings.TrimPrefix(subject, "$KV.locker."), "", nil) // to others: nobody listens to what it writes itself
 	return jetstream.PubAck{Stream: "KV_locker", Sequence: b.last}
@@ -346,27 +347,23 @@ func (l *natsLink) get(reply string, body []byte) (out []byte) {
 	if b.rnd.one(4) {
 		number -= uint64(1 + b.rnd.n(4)) //nolint:gosec // small
 	}
-	type found struct {
-		subject string
-		*natsEntry
-	}
-	var all []found
+	entries := make(map[uint64]*natsEntry)
 	for _, subject := range wanted.Subjects {
 		if e := b.at(subject, number); e != nil {
-			all = append(all, found{subject, e})
+			entries[e.number] = e
 		}
 	}
-	if len(all) == 0 {
+	if len(entries) == 0 {
 		return l.deliver(reply, "NATS/1.0 404 No Results\r\n\r\n", nil)
 	}
-	slices.SortFunc(all, func(a, b found) int { return cmp.Compare(a.number, b.number) })
 	last, lost := uint64(0), -1
 	if b.rnd.one(20) {
-		lost = b.rnd.n(len(all))
+		lost = b.rnd.n(len(entries))
 	}
-	for i, e := range all {
-		head := fmt.Sprintf("NATS/1.0\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\nNats-Last-Sequence: %d\r\n\r\n", e.subject, e.number, last)
-		if last = e.number; i != lost {
+	for i, number := range slices.Sorted(maps.Keys(entries)) {
+		e := entries[number]
+		head := fmt.Sprintf("NATS/1.0\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\nNats-Last-Sequence: %d\r\n\r\n", e.subject, number, last)
+		if last = number; i != lost {
 			out = append(out, l.deliver(reply, head, e.value)...)
 		}
 	}
@@ -385,7 +382,7 @@ func (l *natsLink) answer(reply string, v any) []byte {
 func (l *natsLink) deliver(subject, head string, body []byte) (here []byte) {
 	for _, other := range l.b.links {
 		for sub, pattern := range other.subs {
-			if prefix, any := strings.CutSuffix(pattern, "*"); pattern != subject && (!any || !strings.HasPrefix(subject, prefix)) {
+			if prefix, wild := strings.CutSuffix(pattern, "*"); pattern != subject && (!wild || !strings.HasPrefix(subject, prefix)) {
 				continue
 			}
 			m := fmt.Sprintf("HMSG %s %s %d %d\r\n%s%s\r\n", subject, sub, len(head), len(head)+len(body), head, body)

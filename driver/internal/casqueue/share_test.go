@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,9 +262,9 @@ func TestVisitorStandsStill(t *testing.T) {
 			defer b.renews(e, r, r.TTL/3, time.Now().Add(90*time.Second))()
 			b.visit(request("a", "first"))
 			visitor, p := b.open()
-			n := 0
+			var n atomic.Int32
 			p.with(func(string, string) fault {
-				if n++; n == stop+1 {
+				if int(n.Add(1)) == stop+1 {
 					time.Sleep(20 * time.Second) // in which the document does not change
 				}
 				return fine
