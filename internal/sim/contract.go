@@ -105,10 +105,15 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 		if m, ok := c.m.(interface{ signsOf() *signs }); ok {
 			m.signsOf().stayed(c, r.Name, r.ID, g.Asked)
 		}
+	case errors.Is(err, driver.ErrNoTicket):
+		c.gone(r.Name, r.ID, err.Error(), asked)
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // the cause of the end may be any error
 	case errors.Is(err, driver.ErrLost) && c.w.slow > 0: // Redlock removes it from its nodes in the background
-		c.cleared(r.Hold(0), asked)
-	case errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrNoTicket):
+		c.cleared(r.Hold(0), asked, nodesAsked+3*time.Second)
+	case errors.Is(err, driver.ErrNotAcquired):
+		c.gone(r.Name, r.ID, err.Error(), asked)
+		c.cleared(r.Hold(0), asked, 3*time.Second)
+	case errors.Is(err, driver.ErrLost):
 		c.gone(r.Name, r.ID, err.Error(), asked)
 	}
 	return g, err
@@ -132,6 +137,7 @@ func (c *contract) joinsOnce(r driver.Request) driver.Request {
 			if before.Swap(true) {
 				c.w.fail("%s: a driver has said twice that the ticket %s for %s is queued", c.process, c.w.ticket(r.ID), r.Name)
 			}
+			c.waits(r)
 			joined()
 		}
 	}
@@ -165,7 +171,7 @@ func (c *contract) Release(ctx context.Context, h driver.Hold) error {
 	err := c.d.Release(ctx, h)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		c.gone(h.Name, h.ID, released, asked)
-		c.cleared(h, asked)
+		c.cleared(h, asked, nodesAsked+3*time.Second)
 	}
 	return err
 }

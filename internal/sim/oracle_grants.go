@@ -62,6 +62,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	}
 	o.believes(h, k)
 	o.overtaken(p)
+	o.spreads(h)
 	o.holds[p.name] = append(o.holds[p.name], h)
 	o.limits(p.name)
 }
