@@ -23,7 +23,7 @@ func (p *plan) shape(g *grammar) bool {
 	case "postgres":
 		shapes = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}
 	case "redlock":
-		rare = []func(*grammar, *stream){p.amnesia}
+		rare = []func(*grammar, *stream){p.amnesia, p.overtake}
 		shapes = []func(*grammar, *stream){p.permits, p.debt}
 	case "bank":
 		shapes = []func(*grammar, *stream){p.heir}
@@ -292,4 +292,16 @@ func (p *plan) amnesia(g *grammar, s *stream) {
 		process.threads = [][]step{{one}}
 	}
 	p.faults = []faultPlan{crash, {kind: "slow", process: "p1", server: crash.server, only: true, at: p.processes[1].start + 50*time.Microsecond, lasts: time.Minute}}
+}
+
+// overtake has a proposal of a waiter come to one node of Redlock when a later one, of which the ticket holds, has been there.
+func (p *plan) overtake(g *grammar, s *stream) {
+	nodes := redlockNodes(g.seed)
+	one := p.several(g, s, 2)
+	late := s.between(1500*time.Millisecond, 3800*time.Millisecond) // a connection that its process has given up keeps it for three seconds
+	one.hold = s.between(time.Second, late)
+	p.processes[0].threads = [][]step{{one}}
+	one.hold = 5 * time.Second
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "hold", process: "p1", by: "p1", on: "write", skip: 2*nodes + s.n(nodes), lasts: late}}
 }
