@@ -210,30 +210,33 @@ func (n *node) holding(r driver.Request) map[*node]int64 {
 	return rounds
 }
 
-// nodesRepaired is how long a holder of Redlock may take to set its lease again on a node that is back: the driver says two seconds.
-const nodesRepaired = 3 * time.Second
-
-// spreads checks, again and again while a lock of Redlock is held exclusively, that each node that its holder reaches has the lease,
-// unless another ticket is in the way there. With mu held.
+// spreads checks, each second while a lock of Redlock is held exclusively, that each node that its holder reaches has the lease, or gets
+// it soon, unless another ticket is in the way there: the driver says within two seconds. With mu held.
 func (o *oracle) spreads(h *hold) {
 	for _, s := range o.w.servers {
 		if n, ok := s.model.(*node); ok && n.group != nil && !h.shared {
-			o.spreadsTo(n, h, 10)
+			o.spreadsTo(n, h, 0, 30)
 		}
 	}
 }
 
-func (o *oracle) spreadsTo(n *node, h *hold, looks int) {
-	o.w.at(time.Now().Add(nodesRepaired), func() {
+// spreadsTo is spreads for one node, which has lacked the lease the last times. With mu held.
+func (o *oracle) spreadsTo(n *node, h *hold, lacked, looks int) {
+	o.w.at(time.Now().Add(time.Second), func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		switch {
-		case !h.alive() || h.p.isClosing() || o.wasBroken(h.name, h.token):
-		case !n.occupied(h.name, h.token) && n.has(h.name, h.token) && o.w.reachable(h.p.name, n.s, nodesRepaired):
-			o.w.fail("%s does not have the lease of %v", n.s.name, h)
-		case looks > 0:
-			o.spreadsTo(n, h, looks-1)
+		if !h.alive() || h.p.isClosing() || o.wasBroken(h.name, h.token) || looks == 0 {
+			return
 		}
+		lacked++
+		if n.occupied(h.name, h.token) || !n.has(h.name, h.token) || !o.w.reachable(h.p.name, n.s, time.Second) {
+			lacked = 0
+		}
+		if lacked > 3 {
+			o.w.fail("%s does not have the lease of %v", n.s.name, h)
+			return
+		}
+		o.spreadsTo(n, h, lacked, looks-1)
 	})
 }
 
