@@ -67,7 +67,11 @@ func (c *contract) NotifyLoss(f func(driver.Hold, error)) {
 		return
 	}
 	n.NotifyLoss(func(h driver.Hold, cause error) {
-		if c.m != nil {
+		switch {
+		case c.m == nil:
+		case c.w.slow > 0 && errors.Is(cause, driver.ErrLost): // a repair that was under way may come to a node of Redlock after the break
+			c.cleared(h, time.Now(), nodesAsked+3*time.Second)
+		default:
 			if there, _ := c.m.lease(h.Name, h.ID, c.w.begun); there {
 				c.w.fail("%s: the ticket %s for %s is there, and its driver notifies of its loss: %v", c.process, c.w.ticket(h.ID), h.Name, cause)
 			}
