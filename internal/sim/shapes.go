@@ -75,6 +75,7 @@ func (p *plan) throng(g *grammar, s *stream) {
 // siege has two processes hand a lock over for longer than the effects of a failover may last.
 func (p *plan) siege(g *grammar, s *stream) {
 	one := p.several(g, s, 2)
+	one.ttl = min(one.ttl, recovery*2/3) // a lease whose release was lost with the old primary ends within those
 	one.hold = s.between(300*time.Millisecond, time.Second)
 	for _, process := range p.processes {
 		var steps []step
