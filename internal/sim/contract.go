@@ -67,7 +67,11 @@ func (c *contract) NotifyLoss(f func(driver.Hold, error)) {
 		return
 	}
 	n.NotifyLoss(func(h driver.Hold, cause error) {
-		if c.m != nil {
+		switch {
+		case c.m == nil:
+		case c.w.slow > 0 && errors.Is(cause, driver.ErrLost): // a repair that was under way may come to a node of Redlock after the break
+			c.cleared(h, time.Now(), nodesAsked+3*time.Second)
+		default:
 			if there, _ := c.m.lease(h.Name, h.ID, c.w.begun); there {
 				c.w.fail("%s: the ticket %s for %s is there, and its driver notifies of its loss: %v", c.process, c.w.ticket(h.ID), h.Name, cause)
 			}
@@ -102,14 +106,18 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 	switch {
 	case err == nil:
 		c.lasts(r, g)
+		c.acknowledged(r.Name, asked)
 		if m, ok := c.m.(interface{ signsOf() *signs }); ok {
 			m.signsOf().stayed(c, r.Name, r.ID, g.Asked)
 		}
+	case errors.Is(err, driver.ErrNoTicket):
+		c.gone(r.Name, r.ID, err.Error(), asked)
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // the cause of the end may be any error
 	case errors.Is(err, driver.ErrLost) && c.w.slow > 0: // Redlock removes it from its nodes in the background
-		c.cleared(r.Hold(0), asked)
-	case errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrNoTicket):
+		c.cleared(r.Hold(0), asked, nodesAsked+3*time.Second)
+	case errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost):
 		c.gone(r.Name, r.ID, err.Error(), asked)
+		c.cleared(r.Hold(0), asked, 3*time.Second)
 	}
 	return g, err
 }
@@ -132,6 +140,7 @@ func (c *contract) joinsOnce(r driver.Request) driver.Request {
 			if before.Swap(true) {
 				c.w.fail("%s: a driver has said twice that the ticket %s for %s is queued", c.process, c.w.ticket(r.ID), r.Name)
 			}
+			c.waits(r)
 			joined()
 		}
 	}
@@ -154,8 +163,26 @@ func (c *contract) lasts(r driver.Request, g driver.Grant) {
 	if !there || until.IsZero() || ttl < shortTTL {
 		return
 	}
-	if early := g.Asked.Add(ttl - ttl/50).Sub(until); early > 10*time.Millisecond {
+	margin := ttl / 50
+	if n, ok := c.m.(*node); ok && n.group != nil { // the nodes add one of their own
+		margin = 0
+	}
+	if early := g.Asked.Add(ttl - margin).Sub(until); early > 10*time.Millisecond {
 		c.w.fail("%s: the lease of %s is over %v in the store before its driver says so, which counts %v from %v", c.process, r.Name, early, ttl, g.Asked.Sub(c.w.begun))
+	}
+}
+
+// acknowledged checks that a replica of Redis, if one has to, has acknowledged something since a grant or a renewal was asked for that
+// is confirmed now.
+func (c *contract) acknowledged(name string, asked time.Time) {
+	n, ok := c.m.(*node)
+	if !ok || !n.waits {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.acked.Before(asked) {
+		c.w.fail("%s: the lease of %s is confirmed, and no replica has acknowledged it", c.process, name)
 	}
 }
 
@@ -165,7 +192,7 @@ func (c *contract) Release(ctx context.Context, h driver.Hold) error {
 	err := c.d.Release(ctx, h)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		c.gone(h.Name, h.ID, released, asked)
-		c.cleared(h, asked)
+		c.cleared(h, asked, nodesAsked+3*time.Second)
 	}
 	return err
 }
@@ -174,21 +201,21 @@ const released = "Release"
 
 // Renew is RenewAll for one.
 func (c *contract) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	before := c.holds(h)
+	before, asked := c.holds(h), time.Now()
 	err := c.d.Renew(ctx, h, ttl)
-	c.renewed(h, ttl, before, err)
+	c.renewed(h, ttl, before, asked, err)
 	return err
 }
 
 // RenewAll checks that no lease was renewed that had ended.
 func (c *contract) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
-	before := make([]bool, len(rs))
+	before, asked := make([]bool, len(rs)), time.Now()
 	for i, r := range rs {
 		before[i] = c.holds(r.Hold)
 	}
 	errs := c.d.RenewAll(ctx, rs)
 	for i, err := range errs {
-		c.renewed(rs[i].Hold, rs[i].TTL, before[i], err)
+		c.renewed(rs[i].Hold, rs[i].TTL, before[i], asked, err)
 	}
 	return errs
 }
@@ -202,7 +229,10 @@ func (c *contract) holds(h driver.Hold) bool {
 }
 
 // renewed checks the answer to the renewal of a lease that was there before, or was not.
-func (c *contract) renewed(h driver.Hold, ttl time.Duration, before bool, err error) {
+func (c *contract) renewed(h driver.Hold, ttl time.Duration, before bool, asked time.Time, err error) {
+	if err == nil {
+		c.acknowledged(h.Name, asked)
+	}
 	if err == nil && ttl >= shortTTL && !c.trusts && !before && !c.holds(h) {
 		c.w.fail("%s: a lease of %s was renewed that is not there, and was not when that was asked for", c.process, h.Name)
 	}

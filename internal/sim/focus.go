@@ -259,12 +259,12 @@ func (k kinds) of(process, what string) int {
 // kindOfMessage is the verb of a message, or the script, or the method and the beginning of the path.
 func kindOfMessage(what string) string {
 	if strings.HasPrefix(what, "*") { // of Redis
-		args, _ := parseRESP([]byte(what))
-		if len(args) > 1 && strings.EqualFold(args[0], "EVALSHA") {
-			return args[1]
+		lines := strings.SplitN(what, "\r\n", 6) // their number, and the length of each before it
+		if len(lines) > 5 && strings.EqualFold(lines[2], "EVALSHA") {
+			return lines[4]
 		}
-		if len(args) > 0 {
-			return args[0]
+		if len(lines) > 3 {
+			return lines[2]
 		}
 	}
 	verb, rest, _ := strings.Cut(what, " ")

@@ -65,7 +65,7 @@ func init() {
 		mutant{
 			name: "redisqueue: the answer to an old heartbeat is about a new ticket", file: engine + "heartbeat.go",
 			old: "current[i] = ok && !begun.Before(since)", new: "current[i] = ok || since.IsZero()",
-			unseen: "the same ticket has to be asked for again, as only a driver over this one does",
+			unseen: "the core asks for each ticket under a new ID; only a driver of compose over this one asks again under the same, and none is simulated over Redis",
 		},
 		mutant{
 			name: "redisqueue: nobody asks again when a subscription is back", file: engine + "listener.go", in: "redis",

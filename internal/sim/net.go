@@ -341,7 +341,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		if req == nil {
 			break
 		}
-		c.sent = append([]byte(nil), rest...)
+		c.sent = rest
 		if c.greet != nil {
 			if answer := c.greet(req); answer != nil {
 				c.received = append(c.received, answer...)

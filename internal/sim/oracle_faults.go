@@ -111,7 +111,8 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		if !o.w.relistens && o.w.onlyDown(c.p.name, now.Add(-2*life), now) { // connections are refused at once, and a heartbeat that has failed is sent again soon
 			most = mostOutage
 		}
-		young := now.Sub(c.begun) < life*3/4 && o.w.relistens // a request for a ticket is a heartbeat, on Redis, and its answer may be late
+		// A request for a ticket is a heartbeat, on Redis, if its answer was not late.
+		young := now.Sub(p.queued) < life*3/4 && o.w.relistens && o.w.faulty(c.p.name, p.queued.Add(-life), p.queued) == 0
 		return young || o.w.faulty(c.p.name, now.Add(-2*life), now) < most
 	case o.w.watched: // of a few seconds, a heartbeat has to come
 		life, late, most := min(c.s.ttl, 4*time.Second), time.Duration(0), 1500*time.Millisecond

@@ -63,6 +63,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	}
 	o.believes(h, k)
 	o.overtaken(p)
+	o.spreads(h)
 	o.holds[p.name] = append(o.holds[p.name], h)
 	o.limits(p.name)
 }
@@ -305,7 +306,7 @@ func (o *oracle) dead(p *process) {
 	defer o.mu.Unlock()
 	for _, c := range o.calls {
 		for _, part := range c.parts {
-			if c.p == p && (part.gone.IsZero() || part.gone.After(time.Now())) { // it may have been about to remove it
+			if c.p == p && (part.gone.IsZero() || part.gone.Add(o.w.slow).After(time.Now())) { // it may have been about to remove it: of Redlock's nodes, from the last ones
 				part.gone = o.endsAt(c, time.Now())
 				if o.w.liveness > 0 && part.granted.IsZero() && !part.queued.IsZero() && !o.w.disturbed("", o.w.begun, time.Now()) {
 					part.gone = time.Now().Add(driver.BoundsOf(p.d, c.s.ttl).Liveness) // all that have died together, however many

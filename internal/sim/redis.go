@@ -276,6 +276,7 @@ func (n *node) client(process string) (*redis.Client, *path) {
 	return redis.NewClient(&redis.Options{
 		Addr: n.s.name + ":6379", Protocol: 2, DialTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second,
 		DialerRetries: 1, DialerRetryTimeout: 10 * time.Millisecond, PoolSize: 100, // a caller that waits for a connection gets a timer of another bubble
+		ReadBufferSize:           4 << 10, // a third of what a run allocates was for buffers
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			return p.connect(n.link, splitRESP, greet)

@@ -15,13 +15,14 @@ type interpreter struct {
 	mu      sync.Mutex
 	l       *lua.LState
 	scripts map[string]*lua.LFunction // by hash
+	hashes  map[string]string         // by source
 	run     *redisRun                 // whose script runs
 }
 
 var scripts = newInterpreter()
 
 func newInterpreter() *interpreter {
-	in := &interpreter{l: lua.NewState(lua.Options{SkipOpenLibs: true}), scripts: make(map[string]*lua.LFunction)}
+	in := &interpreter{l: lua.NewState(lua.Options{SkipOpenLibs: true}), scripts: make(map[string]*lua.LFunction), hashes: make(map[string]string)}
 	for name, open := range map[string]lua.LGFunction{
 		lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable, lua.StringLibName: lua.OpenString, lua.MathLibName: lua.OpenMath,
 	} {
@@ -46,13 +47,14 @@ func hashed(text string) string {
 func (in *interpreter) load(source string) string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	hash := hashed(source)
-	if in.scripts[hash] == nil {
+	hash, known := in.hashes[source]
+	if !known {
+		hash = hashed(source)
 		f, err := in.l.Load(strings.NewReader(source), hash)
 		if err != nil {
 			panic("sim: " + err.Error())
 		}
-		in.scripts[hash] = f
+		in.scripts[hash], in.hashes[source] = f, hash
 	}
 	return hash
 }

@@ -36,43 +36,51 @@ func (n *node) link(c *conn) (serve func([]byte) []byte) {
 
 // splitRESP cuts off the first request.
 func splitRESP(sent []byte) (req, rest []byte) {
-	args, n := parseRESP(sent)
-	if args == nil {
+	n := scanRESP(sent, func([]byte) {})
+	if n == 0 {
 		return nil, sent
 	}
 	return sent[:n:n], sent[n:]
 }
 
-// parseRESP returns the arguments of the first request, and its length; nil if it is not whole.
-func parseRESP(sent []byte) (args []string, length int) {
+// parseRESP returns the arguments of the first request; nil if it is not whole.
+func parseRESP(sent []byte) (args []string) {
+	if scanRESP(sent, func(arg []byte) { args = append(args, string(arg)) }) == 0 {
+		return nil
+	}
+	return args
+}
+
+// scanRESP calls each with the arguments of the first request, and returns its length; 0 if it is not whole.
+func scanRESP(sent []byte, each func(arg []byte)) (length int) {
 	line := func() (int, bool) {
-		head, _, ok := bytes.Cut(sent[length:], []byte("\r\n"))
-		if !ok {
+		end := bytes.IndexByte(sent[length:], '\n')
+		if end < 2 {
 			return 0, false
 		}
-		length += len(head) + 2
-		size, err := strconv.Atoi(string(head[1:]))
+		size, err := strconv.Atoi(string(sent[length+1 : length+end-1]))
+		length += end + 1
 		return size, err == nil
 	}
 	count, ok := line()
 	for range count {
 		size, whole := line()
 		if !whole || len(sent) < length+size+2 {
-			return nil, 0
+			return 0
 		}
-		args = append(args, string(sent[length:length+size]))
+		each(sent[length : length+size])
 		length += size + 2
 	}
 	if !ok {
-		return nil, 0
+		return 0
 	}
-	return args, length
+	return length
 }
 
 // greet answers what a client asks while it connects, which takes no time: the client holds a
 // mutex meanwhile, which no bubble gets past.
 func greet(req []byte) []byte {
-	switch args, _ := parseRESP(req); {
+	switch args := parseRESP(req); {
 	case strings.EqualFold(args[0], "HELLO") && len(args) > 1:
 		return encode(nil, hello)
 	case strings.EqualFold(args[0], "CLIENT"):
@@ -86,7 +94,7 @@ var hello = []any{"server", "redis", "version", "7.0.15", "proto", int64(2), "mo
 // serve answers one request.
 func (l *redisLink) serve(req []byte) []byte {
 	n := l.n
-	args, _ := parseRESP(req)
+	args := parseRESP(req)
 	verb := strings.ToUpper(args[0])
 	_, _, full := n.s.state()
 	n.mu.Lock()

@@ -147,18 +147,17 @@ func (w *world) setBack(t time.Time) bool {
 	return false
 }
 
-// cleared checks, some seconds after a driver of Redlock has said that it has released a ticket, that no node has it: those that
-// were not reached are asked again.
-func (c *contract) cleared(h driver.Hold, asked time.Time) {
+// cleared checks, so long after a driver of Redlock has said that it has released a ticket, or that a try has left none, that no
+// node has it: those that were not reached are asked again.
+func (c *contract) cleared(h driver.Hold, asked time.Time, within time.Duration) {
 	if n, ok := c.m.(*node); ok && n.group != nil {
 		for _, one := range n.group {
-			c.clearedOn(one, h, asked, 5)
+			c.clearedOn(one, h, asked, within, 5)
 		}
 	}
 }
 
-func (c *contract) clearedOn(n *node, h driver.Hold, asked time.Time, looks int) {
-	const within = nodesAsked + 3*time.Second
+func (c *contract) clearedOn(n *node, h driver.Hold, asked time.Time, within time.Duration, looks int) {
 	c.w.at(time.Now().Add(within), func() {
 		n.mu.Lock()
 		here, _ := n.here(h.Name, h.ID)
@@ -169,9 +168,96 @@ func (c *contract) clearedOn(n *node, h driver.Hold, asked time.Time, looks int)
 		case c.w.reachable(c.process, n.s, within):
 			c.w.fail("%s still has the ticket %s for %s, %v after its release, and %s is there to remove it", n.s.name, c.w.ticket(h.ID), h.Name, time.Since(asked), c.process)
 		case looks > 0:
-			c.clearedOn(n, h, asked, looks-1)
+			c.clearedOn(n, h, asked, within, looks-1)
 		}
 	})
+}
+
+// givenBack is how soon a node of Redlock is told, if nothing is wrong, that what holds there holds on no majority: before the next
+// heartbeat, which would find that out.
+const givenBack = 300 * time.Millisecond
+
+// waits checks, soon after a ticket was queued on a majority, that it does not hold any more on nodes that have granted it, where they
+// are too few: it would be in the way of others there, who may be in its way elsewhere.
+func (c *contract) waits(r driver.Request) {
+	n, ok := c.m.(*node)
+	if !ok || n.group == nil {
+		return
+	}
+	rounds := n.holding(r)
+	c.w.at(time.Now().Add(givenBack), func() {
+		for one, round := range n.holding(r) {
+			if before, ok := rounds[one]; ok && before == round && !c.closed.Load() && c.w.reachable(c.process, one.s, 2*time.Second) {
+				c.w.fail("%s: the ticket %s waits for %s, and holds on %s", c.process, c.w.ticket(r.ID), r.Name, one.s.name)
+			}
+		}
+	})
+}
+
+// holding returns the nodes on which a ticket holds, and since which proposal, unless they are a majority.
+func (n *node) holding(r driver.Request) map[*node]int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	rounds := make(map[*node]int64)
+	for _, one := range n.group {
+		if _, until := one.here(r.Name, r.ID); !until.IsZero() {
+			rounds[one] = one.ledger.rounds[r.ID]
+		}
+	}
+	if len(rounds) > len(n.group)/2 {
+		return nil
+	}
+	return rounds
+}
+
+// spreads checks, each second while a lock of Redlock is held exclusively, that each node that its holder reaches has the lease, or gets
+// it soon, unless another ticket is in the way there: the driver says within two seconds. With mu held.
+func (o *oracle) spreads(h *hold) {
+	for _, s := range o.w.servers {
+		if n, ok := s.model.(*node); ok && n.group != nil && !h.shared {
+			o.spreadsTo(n, h, 0, 30)
+		}
+	}
+}
+
+// spreadsTo is spreads for one node, which has lacked the lease the last times. With mu held.
+func (o *oracle) spreadsTo(n *node, h *hold, lacked, looks int) {
+	o.w.at(time.Now().Add(time.Second), func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if !h.alive() || h.p.isClosing() || o.wasBroken(h.name, h.token) || looks == 0 {
+			return
+		}
+		lacked++
+		if n.occupied(h.name, h.token) || !n.has(h.name, h.token) || !o.w.reachable(h.p.name, n.s, time.Second) {
+			lacked = 0
+		}
+		if lacked > 3 {
+			o.w.fail("%s does not have the lease of %v", n.s.name, h)
+			return
+		}
+		o.spreadsTo(n, h, lacked, looks-1)
+	})
+}
+
+// occupied reports whether a ticket holds on this node, or waits there with a smaller number than that.
+func (n *node) occupied(name string, token uint64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	q := n.kept("locker:{" + name + "}")
+	if main := n.data[q.key]; main != nil && (main.until == 0 || n.time()/1000 <= main.until) {
+		return true
+	}
+	for _, set := range []string{"x", "s"} {
+		if v := q.value(set); v != nil {
+			for _, number := range v.zset {
+				if number < float64(token) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // reachable reports whether nothing was wrong between a process and a server for that long, of what may be.

@@ -9,16 +9,21 @@ import (
 
 // Whole plans of a shape that the grammar seldom draws, since it takes many waiters, or much time: they are a few of the focused ones.
 
+// rareShapes is how seldom a focused plan has a shape that shows its fault nearly each time.
+const rareShapes = 20
+
 // shape draws such a plan, if the seed has one.
 func (p *plan) shape(g *grammar) bool {
 	s := newStream(g.seed, "shape")
-	var shapes []func(*grammar, *stream)
+	var shapes, rare []func(*grammar, *stream)
 	switch p.world {
 	case "redis":
+		rare = []func(*grammar, *stream){p.limits, p.trim, p.dawn}
 		shapes = []func(*grammar, *stream){p.throng, p.siege, p.wake}
 	case "postgres":
 		shapes = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}
 	case "redlock":
+		rare = []func(*grammar, *stream){p.amnesia, p.overtake}
 		shapes = []func(*grammar, *stream){p.permits, p.debt}
 	case "bank":
 		shapes = []func(*grammar, *stream){p.heir, p.stretch, p.errand, p.belated, p.haste, p.hush}
@@ -26,6 +31,10 @@ func (p *plan) shape(g *grammar) bool {
 		shapes = []func(*grammar, *stream){p.reuse}
 	case "fallback":
 		shapes = []func(*grammar, *stream){p.hesitation}
+	}
+	if len(rare) > 0 && newStream(g.seed, "rare shape").one(rareShapes) {
+		pick(s, rare...)(g, s)
+		return true
 	}
 	if len(shapes) == 0 {
 		return false
@@ -73,6 +82,7 @@ func (p *plan) throng(g *grammar, s *stream) {
 // siege has two processes hand a lock over for longer than the effects of a failover may last.
 func (p *plan) siege(g *grammar, s *stream) {
 	one := p.several(g, s, 2)
+	one.ttl = min(one.ttl, recovery*2/3) // a lease whose release was lost with the old primary ends within those
 	one.hold = s.between(300*time.Millisecond, time.Second)
 	for _, process := range p.processes {
 		var steps []step
@@ -303,4 +313,66 @@ func (p *plan) hush(g *grammar, s *stream) {
 	}
 	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
 	p.faults = []faultPlan{{kind: "cut", process: "p1", at: at, lasts: one.wait + one.timeout}}
+}
+
+// limits has a process ask for a permit of two while one is held, and who wants the only one waits.
+func (p *plan) limits(g *grammar, s *stream) {
+	one := p.several(g, s, 3)
+	one.shared = true
+	for i, process := range p.processes {
+		process.start = time.Duration(i) * s.between(20*time.Millisecond, time.Second)
+		one.limit, one.hold = []int{1 + s.n(3), 1, 2}[i], s.between(3*time.Second, 6*time.Second)
+		process.threads = [][]step{{one}}
+	}
+}
+
+// trim has who was granted a lock after a short wait extend it at once, by less than it has.
+func (p *plan) trim(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(50*time.Millisecond, 1200*time.Millisecond)
+	p.processes[0].threads = [][]step{{one}}
+	one.hold, one.extend = s.between(time.Second, 5*time.Second), s.between(time.Millisecond, time.Second)
+	p.processes[1].start, p.processes[1].threads = 30*time.Millisecond, [][]step{{one}}
+}
+
+// dawn has a server refuse everybody while it reads its data, and then do what it is asked for, but nobody hears of it: the caller
+// leaves. The last that its process has heard is that refusal.
+func (p *plan) dawn(g *grammar, s *stream) {
+	one := p.several(g, s, 1)
+	one.verb, one.hold = pick(s, "try", "acquire"), time.Millisecond
+	crash := faultPlan{kind: "crash", whole: true, at: s.between(100*time.Millisecond, time.Second), lasts: s.between(200*time.Millisecond, 2*time.Second)}
+	steps := []step{one, {verb: "sleep", hold: crash.at + crash.lasts/2}}
+	one.timeout, one.cause = s.between(100*time.Millisecond, 2*time.Second), pick(s, causes...)
+	for range 30 {
+		steps = append(steps, one, step{verb: "sleep", hold: s.between(10*time.Millisecond, 80*time.Millisecond)})
+	}
+	p.processes[0].threads = [][]step{steps}
+	p.faults = []faultPlan{crash, {
+		kind: "cut", process: "p0", by: "p0", on: "write", served: true, skip: s.n(3),
+		at: crash.at + crash.lasts, lasts: s.between(2*time.Second, 5*time.Second),
+	}}
+}
+
+// amnesia has a node of Redlock lose its data, perhaps, and a process, to which it answers late, choose a number by what the others remember.
+func (p *plan) amnesia(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(time.Millisecond, 300*time.Millisecond)
+	crash := faultPlan{kind: "crash", server: s.n(redlockNodes(g.seed)), at: s.between(time.Second, 20*time.Second), lasts: s.between(10*time.Millisecond, time.Second)}
+	p.processes[1].start = crash.at + crash.lasts + s.between(100*time.Millisecond, 5*time.Second)
+	for _, process := range p.processes {
+		process.threads = [][]step{{one}}
+	}
+	p.faults = []faultPlan{crash, {kind: "slow", process: "p1", server: crash.server, only: true, at: p.processes[1].start + 50*time.Microsecond, lasts: time.Minute}}
+}
+
+// overtake has a proposal of a waiter come to one node of Redlock when a later one, of which the ticket holds, has been there.
+func (p *plan) overtake(g *grammar, s *stream) {
+	nodes := redlockNodes(g.seed)
+	one := p.several(g, s, 2)
+	late := s.between(1500*time.Millisecond, 3800*time.Millisecond) // a connection that its process has given up keeps it for three seconds
+	one.hold = s.between(time.Second, late)
+	p.processes[0].threads = [][]step{{one}}
+	one.hold = 5 * time.Second
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "hold", process: "p1", by: "p1", on: "write", skip: 2*nodes + s.n(nodes), lasts: late}}
 }

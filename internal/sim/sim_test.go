@@ -26,8 +26,25 @@ func TestMain(m *testing.M) {
 	runtime.GOMAXPROCS(1)  // the scheduler has less to decide
 	debug.SetGCPercent(-1) // nor does the collector interrupt a run
 	debug.SetTraceback("all")
+	growStacks()
 	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	os.Exit(m.Run())
+}
+
+// growStacks has all goroutines begin with a stack that is large enough for a script or a request of a client: most of them run one,
+// and to grow took a sixth of a run of Redlock. The runtime begins with the average of what the collector has found last, so there
+// are some goroutines that use that much, and wait for ever.
+func growStacks() {
+	forever := make(chan struct{})
+	for range 100 {
+		go func() {
+			var used [12 << 10]byte
+			<-forever
+			runtime.KeepAlive(&used)
+		}()
+	}
+	runtime.Gosched()
+	runtime.GC()
 }
 
 // raced says that the race detector is on.

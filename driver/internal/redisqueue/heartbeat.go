@@ -322,6 +322,7 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 	}
 	if err != nil {
 		p.err = err
+		p.all = p.all || len(asked) > sampleSize // it has asked for all
 	} else {
 		lapsed = h.noteAnswer(w, node, begun)
 		p.take(ParseOutlook(reply[0], reply[1]))

@@ -171,6 +171,29 @@ func TestHeartbeatsOutage(t *testing.T) {
 	})
 }
 
+// A heartbeat that has failed and asked for all tickets is repeated for all: some may have been granted meanwhile.
+func TestFailedHeartbeatForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(1)
+		defer f.h.Close()
+		for i := range 100 {
+			f.h.Enter("a", fmt.Sprint("x", i), time.Minute, time.Now())
+		}
+		f.set(0, func(int) (any, error) { return nil, errors.New("the connection was reset") })
+		f.h.Recheck()
+		f.wait(10 * ms)
+		f.set(0, answers(-1, 0, IsWaiting))
+		f.wait(retryAfter)
+		if f.last() != 100 {
+			t.Errorf("asked after %d tickets, want all", f.last())
+		}
+		f.wait(time.Second)
+		if f.last() != sampleSize {
+			t.Errorf("asked after %d tickets, want some", f.last())
+		}
+	})
+}
+
 // If a majority has not answered for too long, each ticket is reported as lapsed, and all
 // of them are asked for at once.
 func TestHeartbeatsLapse(t *testing.T) {
