@@ -1,6 +1,11 @@
 package sim
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
 	"github.com/lockerproject/locker/compose"
 	"github.com/lockerproject/locker/driver"
 )
@@ -19,15 +24,21 @@ func (r *runner) all(two func(first, second string, join func(process string, a,
 			alone[p.name] = rnd.one(3)
 		}
 	}
+	if slices.ContainsFunc(r.plan.processes, func(p *processPlan) bool { return p.alone }) {
+		authority, r.w.mixed = 1, true
+		for _, p := range r.plan.processes {
+			alone[p.name] = p.alone
+		}
+	}
 	two("bank", second, func(process string, a, b driver.Driver) driver.Driver {
 		parts := []driver.Driver{a, b}
 		if alone[process] {
-			return r.w.checkAll(process, compose.All(parts[authority]))
+			return r.w.checkAll(process, compose.All(parts[authority]), authority)
 		}
 		if nested {
-			parts[1] = r.w.checkAll(process, compose.All(b))
+			parts[1] = r.w.checkAll(process, compose.All(b), 1)
 		}
-		return r.w.checkAll(process, compose.All(parts...).Authority(authority))
+		return r.w.checkAll(process, compose.All(parts...).Authority(authority), 0, 1)
 	})
 }
 
@@ -37,10 +48,40 @@ type allDriver struct{ *compose.AllDriver }
 type checkedAll struct {
 	*contract
 	allDriver
+	servers []*server
 }
 
-func (w *world) checkAll(process string, d *compose.AllDriver) driver.Driver {
-	return checkedAll{&contract{w: w, d: d, process: process}, allDriver{d}}
+// Acquire checks that no store has the ticket of a call that says that it is gone, but for a request that was under way then
+// and is looked for a moment later.
+func (c checkedAll) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	asked := time.Now()
+	g, err := c.contract.Acquire(ctx, r)
+	if ctx.Err() != nil || !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrNotAcquired) || c.w.lateSince(asked) {
+		return g, err
+	}
+	c.w.at(time.Now().Add(time.Second), func() {
+		for _, s := range c.servers {
+			if there, _ := s.model.(identified).lease(r.Name, r.ID, asked); there && !c.closed.Load() {
+				c.w.fail("%s: %s has the ticket %s for %s, and its driver has said that it is gone: %v", c.process, s.name, c.w.ticket(r.ID), r.Name, err)
+			}
+		}
+	})
+	return g, err
+}
+
+// lateSince reports whether a fault may have made a request late since then.
+func (w *world) lateSince(t time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.faults, func(f interval) bool { return f.kind != "cut" && f.to.Add(recovery).After(t) })
+}
+
+func (w *world) checkAll(process string, d *compose.AllDriver, on ...int) driver.Driver {
+	checked := checkedAll{contract: &contract{w: w, d: d, process: process}, allDriver: allDriver{d}}
+	for _, i := range on {
+		checked.servers = append(checked.servers, w.servers[i])
+	}
+	return checked
 }
 
 // fallbackDriver is deeper in checkedFallback than what checks its answers.

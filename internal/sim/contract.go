@@ -29,6 +29,7 @@ type contract struct {
 	}
 	process string
 	trusts  bool // a renewal does not look for each ticket
+	again   bool // a request that was not answered is repeated, as package compose does
 	closed  atomic.Bool
 }
 
@@ -102,7 +103,11 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 	delete(c.w.departed, r.ID) // it is asked for again
 	c.w.mu.Unlock()
 	asked := time.Now()
-	g, err := c.d.Acquire(ctx, c.joinsOnce(r))
+	asking := c.joinsOnce(r)
+	g, err := c.d.Acquire(ctx, asking)
+	if c.again && ctx.Err() == nil && driver.IsUnavailable(err) && !errors.Is(err, driver.ErrNoTicket) {
+		g, err = c.d.Acquire(ctx, asking)
+	}
 	switch {
 	case err == nil:
 		c.lasts(r, g)

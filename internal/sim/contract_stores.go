@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -231,3 +232,16 @@ func (t *table) signsOf() *signs { return t.signs }
 
 // always says of a store that writes documents that a ticket in one is there.
 func always(string, string, time.Time) bool { return true }
+
+func (b *bank) lease(name, id string, _ time.Time) (there bool, until time.Time) {
+	tickets, _ := b.memory.Inspect(context.Background(), name)
+	for _, t := range tickets {
+		if t.ID == id {
+			there = true
+			if t.Held {
+				until = time.Now().Add(t.Remaining)
+			}
+		}
+	}
+	return there, until
+}

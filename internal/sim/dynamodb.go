@@ -112,7 +112,7 @@ func openTable(s *server, process string) (driver.Driver, *path, error) {
 		EndpointResolverV2: c, HTTPClient: &http.Client{Transport: c},
 	})
 	d, err := dynamodb.New(client, "locks")
-	return checkedTable{&contract{w: s.w, m: c.t, d: d, process: process}, tableDriver{d}}, c.p, err
+	return checkedTable{&contract{w: s.w, m: c.t, d: d, process: process, again: newStream(s.w.seed, "again").one(2)}, tableDriver{d}}, c.p, err
 }
 
 // ResolveEndpoint implements sdk.EndpointResolverV2. The SDK's own takes a sixth of a run.

@@ -90,7 +90,7 @@ func openCache(s *server, process string) (driver.Driver, *path, error) {
 	c, p := s.model.(*cache), newPath(s, process)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx, c.serve, splitText) }
 	d, err := memcached.New([]string{s.name + ":11211"}, memcached.WithDialer(dial))
-	return checkedCache{&contract{w: s.w, m: c, d: d, process: process}, cacheDriver{d}}, p, err
+	return checkedCache{&contract{w: s.w, m: c, d: d, process: process, again: newStream(s.w.seed, "again").one(2)}, cacheDriver{d}}, p, err
 }
 
 // splitText cuts off the first request of the text protocol.

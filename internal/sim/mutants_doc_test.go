@@ -29,11 +29,6 @@ func init() {
 			old: "case begun.Before(f.putAnswered) && read.Version.Number == f.replacedVersion.Number:", new: "case false:",
 		},
 		mutant{
-			name: "casqueue: an unanswered release notifies nobody when it proves to be done", file: "driver/internal/casqueue/reading.go",
-			old: "e.notifyAll(before, f.doc)\n\t}\n\te.learn(f)", new: "\t_ = before\n\t}\n\te.learn(f)",
-			unseen: "the next waiter reads the queue each second, which is sooner than most unanswered requests prove to be done",
-		},
-		mutant{
 			name: "casqueue: a reading that was begun before a write is newer than what that has replaced", file: "driver/internal/casqueue/writer.go",
 			old: "if changed && f.knownAt.After(f.notOlderThan) {", new: "if false {",
 		},
@@ -44,7 +39,6 @@ func init() {
 		mutant{
 			name: "casqueue: who asks again is told that there is no ticket", file: "driver/internal/casqueue/acquire.go",
 			old: "none = !c.unsure && !f.unanswered &&", new: "none = !c.unsure &&",
-			unseen: "the answer of a write has to be lost, then its second try be refused, and then all readings fail until the caller leaves",
 		},
 		mutant{
 			name: "casqueue: a renewal that is written after one for longer shortens the lease", file: "driver/internal/casqueue/lease.go",

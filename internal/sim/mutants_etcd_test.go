@@ -73,10 +73,6 @@ func init() {
 			old: "Asked: t.session.sent, TTL: t.session.ttl}", new: "Asked: t.session.sent}",
 		},
 		mutant{
-			name: "kvqueue: a late grant asks the store for a caller that has gone", file: queue + "session.go",
-			old: "\tif ctx.Err() != nil {\n\t\treturn e.stopped(ctx)\n\t}\n\tvar last error", new: "\tvar last error",
-		},
-		mutant{
 			name: "core: a fixed lease relies on the renewal of the lease that it re-enters", file: "leases.go", in: "bank",
 			old: "(r.fixed || !renewed) &&", new: "!renewed &&",
 		},

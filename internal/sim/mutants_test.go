@@ -100,7 +100,6 @@ var mutants = []mutant{
 	{
 		name: "consul: a deposed leader is believed that a ticket is gone", file: "driver/consul/watch.go",
 		old: "return index >= t.Number", new: "return true",
-		unseen: "the leader has to be deposed between the tickets of a holder and of its waiter",
 	},
 	{
 		name: "consul: a deposed leader is believed that a holder has lost", file: "driver/consul/request.go",

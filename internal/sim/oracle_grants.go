@@ -50,6 +50,9 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
 		h.begun, h.asked, h.fixed = o.w.begun, time.Time{}, true // perhaps
+		if o.w.sessions > 0 {
+			h.ttl = 0 // its ticket ends with the session that was asked for
+		}
 	}
 	if !h.alive() {
 		o.holds[p.name] = append(o.holds[p.name], h)
@@ -225,8 +228,11 @@ func (o *oracle) goneAfter(c *call, err error) time.Time {
 // slack is how long a ticket may stay whose owner cannot remove it.
 func (o *oracle) slack(c *call) time.Duration {
 	ttl := max(c.s.ttl, c.s.minHold, c.s.extend, c.s.extendToo)
-	now := time.Now()
-	if b := driver.BoundsOf(c.p.d, ttl); !o.w.disturbed("", c.begun, now) {
+	now, whom := time.Now(), ""
+	if o.w.sessions > 0 { // its own process removes it, and a late request of another one does nothing for it
+		whom = c.p.name
+	}
+	if b := driver.BoundsOf(c.p.d, ttl); !o.w.disturbed(whom, c.begun, now) {
 		return 2*time.Second + min(c.s.minHold, b.Crash)
 	}
 	return o.w.quietSince(now, now).Sub(now) + o.lookedFor() // it is removed when the store is back

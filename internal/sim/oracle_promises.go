@@ -75,7 +75,7 @@ func (o *oracle) cutShort(h *hold, e locker.Event, then time.Time) {
 func (o *oracle) ends(h *hold) {
 	for _, c := range o.calls {
 		if p := c.parts[h.name]; p != nil && p.hold == h && p.gone.IsZero() && c.s.minHold == 0 && !h.p.isDead() {
-			p.gone = time.Now().Add(o.slack(c))
+			p.gone = time.Now().Add(c.s.ttl/100 + o.slack(c))   // it is removed when the safety margin is over, too
 			o.mustGo(p, removeTime+locker.DefaultAnswerTimeout) // its lease in the store may have begun when the answer came
 		}
 	}

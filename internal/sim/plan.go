@@ -25,6 +25,7 @@ type processPlan struct {
 	threads  [][]step
 	end      time.Duration // when it is closed or dies, whatever it does then; 0: when its threads have ended
 	dies     bool          // at the end, in each life
+	alone    bool          // in the world "all": it uses the second store alone
 	stays    bool          // it closes only when others have had all names
 	keeps    time.Duration // the length of the lease that it keeps meanwhile
 	closes   int           // how many goroutines close it

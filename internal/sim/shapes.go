@@ -16,34 +16,36 @@ const rareShapes = 20
 func (p *plan) shape(g *grammar) bool {
 	s := newStream(g.seed, "shape")
 	var shapes, rare []func(*grammar, *stream)
+	every := 0 // how many plans there are for one with a shape
 	switch p.world {
 	case "redis":
+		shapes, every = []func(*grammar, *stream){p.throng, p.siege, p.wake}, 3
 		rare = []func(*grammar, *stream){p.limits, p.trim, p.dawn}
-		shapes = []func(*grammar, *stream){p.throng, p.siege, p.wake}
-	case "postgres":
-		shapes = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}
 	case "redlock":
+		shapes, every = []func(*grammar, *stream){p.permits, p.debt}, 4
 		rare = []func(*grammar, *stream){p.amnesia, p.overtake}
-		shapes = []func(*grammar, *stream){p.permits, p.debt}
-	case "bank":
-		shapes = []func(*grammar, *stream){p.heir, p.stretch, p.errand, p.belated, p.haste, p.hush}
-	case "etcd", "consul":
-		shapes = []func(*grammar, *stream){p.reuse}
+	case "postgres":
+		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}, 3
+	case "bank": // a run costs little there, and its other plans find most
+		shapes, every = []func(*grammar, *stream){p.heir, p.stretch, p.errand, p.belated, p.haste, p.hush}, 6
+	case "etcd":
+		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.interlude, p.deafness, p.recluse}, 5
+	case "consul":
+		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.pretender}, 6
+	case "memcached":
+		shapes, every = []func(*grammar, *stream){p.bystander, p.famine}, 10
+	case "dynamodb":
+		shapes, every = []func(*grammar, *stream){p.bystander}, 16
+	case "all":
+		shapes, every = []func(*grammar, *stream){p.stranger, p.straggler}, 8
 	case "fallback":
-		shapes = []func(*grammar, *stream){p.hesitation}
+		shapes, every = []func(*grammar, *stream){p.hesitation, p.drought}, 4
 	}
 	if len(rare) > 0 && newStream(g.seed, "rare shape").one(rareShapes) {
 		pick(s, rare...)(g, s)
 		return true
 	}
-	if len(shapes) == 0 {
-		return false
-	}
-	share := max(3, 8/len(shapes))
-	if p.world == "bank" { // a run costs little there, and its other plans find most
-		share = 6
-	}
-	if !s.one(share) {
+	if len(shapes) == 0 || !s.one(every) {
 		return false
 	}
 	pick(s, shapes...)(g, s)
@@ -375,4 +377,104 @@ func (p *plan) overtake(g *grammar, s *stream) {
 	one.hold = 5 * time.Second
 	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
 	p.faults = []faultPlan{{kind: "hold", process: "p1", by: "p1", on: "write", skip: 2*nodes + s.n(nodes), lasts: late}}
+}
+
+// interlude has a ticket come and go between two of another process: the put of the second reads it, and is answered when the
+// first has seen it go.
+func (p *plan) interlude(g *grammar, s *stream) {
+	one := p.several(g, s, 3)
+	one.ttl, one.hold = 30*time.Second, 5500*time.Millisecond // the queue is read again after about 1, 3 and 7 s
+	p.processes[0].threads = [][]step{{one}}
+	second := s.between(3700*time.Millisecond, 4200*time.Millisecond)
+	one.hold = s.between(time.Millisecond, 300*time.Millisecond)
+	p.processes[1].start = 50 * time.Millisecond
+	p.processes[1].threads = [][]step{{one}, {{verb: "sleep", hold: second}, one}}
+	p.processes[2].start = second - 50*time.Millisecond
+	one.wait = s.between(200*time.Millisecond, 400*time.Millisecond)
+	p.processes[2].threads = [][]step{{one}}
+	p.faults = []faultPlan{{kind: "keep", process: "p1", by: "p1", on: "write", at: second, lasts: s.between(500*time.Millisecond, time.Second)}}
+}
+
+// deafness has the watch of a waiter be silent for good, before the lock is released.
+func (p *plan) deafness(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(time.Second, 10*time.Second)
+	p.processes[0].threads = [][]step{{one}}
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "stall", process: "p1", by: "p1", at: s.between(300*time.Millisecond, one.hold), lasts: time.Millisecond}}
+}
+
+// recluse has a process ask for several locks that are held, when the first member that it knows has just been cut off.
+func (p *plan) recluse(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(3*time.Second, 6*time.Second)
+	p.processes[1].start = 50 * time.Millisecond
+	asked := s.between(100*time.Millisecond, 300*time.Millisecond)
+	for i := range 5 {
+		one.names = []string{fmt.Sprint("n", i)}
+		p.processes[0].threads = append(p.processes[0].threads, []step{one})
+		p.processes[1].threads = append(p.processes[1].threads, []step{{verb: "sleep", hold: asked}, one})
+	}
+	p.faults = []faultPlan{{kind: "stale", process: "p1", by: "p1", at: asked, lasts: s.between(2*time.Second, 8*time.Second)}}
+}
+
+// pretender has a leader be deposed soon after a process has begun to wait, and answer its watch at the end of the query.
+func (p *plan) pretender(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.ttl, one.hold = s.between(40*time.Second, time.Minute), s.between(50*time.Second, 100*time.Second)
+	p.processes[0].threads = [][]step{{one}}
+	p.processes[1].start, p.processes[1].threads = s.upTo(20*time.Millisecond), [][]step{{one}}
+	p.faults = []faultPlan{{kind: "stale", process: "p1", by: "p1", on: "write", skip: s.n(4), served: true, lasts: time.Minute}}
+}
+
+// bystander has a process wait for two locks at once, without a fault: it does not read the queues until it is notified.
+func (p *plan) bystander(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.ttl = 30 * time.Second
+	p.processes[1].start = 100 * time.Millisecond
+	for i := range 2 {
+		one.names = []string{fmt.Sprint("n", i)}
+		one.hold = s.between(time.Second, 8*time.Second)
+		p.processes[0].threads = append(p.processes[0].threads, []step{one, one})
+		p.processes[1].threads = append(p.processes[1].threads, []step{one, one})
+	}
+}
+
+// famine has a server refuse all writes for longer than a lease, while somebody waits for the holder.
+func (p *plan) famine(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.ttl, one.hold = s.between(4*time.Second, 6*time.Second), 30*time.Second
+	p.processes[0].threads = [][]step{{one}}
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "full", whole: true, at: s.between(time.Second, 3*time.Second), lasts: one.ttl + s.between(500*time.Millisecond, 4*time.Second)}}
+}
+
+// stranger has a process hold a lock on the second store alone, and another one lose it on the first while it waits.
+func (p *plan) stranger(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.ttl, one.hold = s.between(2*time.Second, 6*time.Second), s.between(15*time.Second, 30*time.Second)
+	p.processes[0].alone, p.processes[0].threads = true, [][]step{{one}}
+	one.hold = time.Millisecond
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "cut", process: "p1", by: "p1", only: true, at: s.between(500*time.Millisecond, 2*time.Second), lasts: one.ttl + s.between(time.Second, 8*time.Second)}}
+}
+
+// straggler has a request to the second store come when its caller has left, and the first has removed the ticket.
+func (p *plan) straggler(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.ttl, one.hold = 3*time.Minute, time.Millisecond
+	p.processes[1].start, p.processes[1].threads = 30*time.Second, [][]step{{one}}
+	one.timeout, one.cause = s.between(500*time.Millisecond, 2*time.Second), "cancelled"
+	p.processes[0].threads = [][]step{{one, {verb: "sleep", hold: time.Minute}}}
+	p.faults = []faultPlan{{kind: "hold", process: "p0", by: "p0", on: "write", skip: 1, lasts: s.between(3*time.Second, 12*time.Second)}}
+}
+
+// drought has the first store go away for good while a caller with a limit waits there.
+func (p *plan) drought(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.ttl, one.hold = 30*time.Second, time.Minute
+	p.processes[0].threads = [][]step{{one}}
+	one.wait = s.between(12*time.Second, 20*time.Second)
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "cut", process: "p1", by: "p1", only: true, at: s.between(time.Second, 3*time.Second), lasts: 30 * time.Second}}
 }

@@ -80,8 +80,9 @@
 // has passed. The estimate follows a faster rate at once and a slower one by degrees: a process that reads too late
 // makes the queue slower, and would take that for its rate. It rests three times as long as a reading takes, so that
 // waiters do not overload a slow store. A store that reports changes ([Watcher]) needs no poller: each report makes
-// the process read its queues, and nobody has to know that its ticket is the next. A lost notification delays a grant
-// by a second at most, because the process reads its queues that often to find expired tickets.
+// the process read its queues, and nobody has to know that its ticket is the next. A notification that is lost,
+// or that nobody sends, since the change was not answered, delays a grant by a second at most, because the process reads
+// its queues that often to find expired tickets.
 //
 // # Unknown outcomes
 //

@@ -32,7 +32,6 @@ func (e *Engine) took(f *file, read Document, begun time.Time) bool {
 	case begun.Before(f.notOlderThan):
 		return read.Version == f.version || begun.Before(f.putSent)
 	}
-	before := f.doc
 	f.broken = nil
 	if !f.known || read.Version != f.version || read.Expired {
 		doc, err := decode(read.Value)
@@ -50,7 +49,6 @@ func (e *Engine) took(f *file, read Document, begun time.Time) bool {
 	f.notOlderThan = begun
 	if f.unanswered && f.version.Number != f.replaces.Number {
 		f.unanswered = false // that Put has been done, or cannot be done any more
-		e.notifyAll(before, f.doc)
 	}
 	e.learn(f)
 	return true

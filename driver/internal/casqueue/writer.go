@@ -269,10 +269,8 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		e.mu.Unlock()
 		return err
 	case err != nil:
-		if f.version.Number == read.Number {
+		if f.version.Number == read.Number { // else the Put has been done, or cannot be done any more
 			f.unanswered, f.replaces = true, read
-		} else { // another version was read: the Put has been done, or cannot be done any more
-			e.notifyAll(before, f.doc)
 		}
 		for _, c := range batch {
 			c.unsure = c.unsure || c.did

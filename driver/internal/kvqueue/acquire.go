@@ -302,9 +302,6 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 	}
 	ctx, done := e.bind(ctx)
 	defer done()
-	if ctx.Err() != nil {
-		return e.stopped(ctx)
-	}
 	for first, pause := true, newBackoff(); ; first = false {
 		try, end := context.WithTimeout(ctx, tryBound)
 		missing, err := e.missing(try, []*ticket{t})

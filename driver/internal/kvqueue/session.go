@@ -225,7 +225,7 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	switch {
 	case errors.Is(err, ErrSessionOver):
 		e.storeErr = nil // the store has answered
-	case !errors.Is(ctx.Err(), context.Canceled):
+	case ctx.Err() == nil || time.Since(sent) >= silence:
 		e.storeErr = err
 	}
 	switch {
@@ -244,9 +244,8 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 }
 
 // ensure keeps the session of a held ticket alive unless a keep-alive was sent after
-// since. It tries until ctx ends. If ctx has ended before, for example while the caller
-// was notified that its ticket waits, it sends nothing. Then, and if ctx ends during the first try,
-// it is not the store that has not answered: it has just granted the lock.
+// since. It tries until ctx ends. If that is during the first try, it is not the store that has
+// not answered: it has just granted the lock.
 func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	s, err := e.stale(t, since)
 	if s == nil {
@@ -254,9 +253,6 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	}
 	ctx, done := e.bind(ctx)
 	defer done()
-	if ctx.Err() != nil {
-		return e.stopped(ctx)
-	}
 	var last error
 	for pause := newBackoff(); s != nil; s, err = e.stale(t, since) {
 		try, end := context.WithTimeout(ctx, tryBound)
