@@ -107,9 +107,9 @@ func (e *env) clientOf(d driver.Driver, opts ...locker.ClientOption) *locker.Cli
 }
 
 // clients opens n of them.
-func (e *env) clients(n int, opts ...locker.ClientOption) []*locker.Client {
+func (e *env) clients(n int) []*locker.Client {
 	cs := make([]*locker.Client, n)
-	e.each(n, func(i int) { cs[i] = e.client(opts...) })
+	e.each(n, func(i int) { cs[i] = e.client() })
 	return cs
 }
 

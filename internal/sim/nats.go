@@ -196,7 +196,7 @@ func nameOfNATS(sent []byte) string {
 	for req, rest := splitNATS(sent); req != nil; req, rest = splitNATS(rest) {
 		line, body, _ := strings.Cut(string(req), "\r\n")
 		f := strings.Fields(line)
-		switch key := ""; {
+		switch {
 		case !strings.HasSuffix(f[0], "PUB"):
 		case strings.HasPrefix(f[1], "$JS.API.DIRECT"):
 			return "get " + strings.ReplaceAll(body, ".", ":")
@@ -205,7 +205,8 @@ func nameOfNATS(sent []byte) string {
 		case strings.HasPrefix(f[1], "$JS.API.STREAM"):
 			return "create"
 		default:
-			if key = keyOfSubject(f[1]); strings.HasSuffix(key, ":b") {
+			key := keyOfSubject(f[1])
+			if strings.HasSuffix(key, ":b") {
 				return "barrier"
 			}
 			return "put " + key + " " + body
