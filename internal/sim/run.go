@@ -418,22 +418,21 @@ func (r *runner) check(lives *sync.WaitGroup) {
 		w.sleep(nodesAsked)
 	}
 	r.o.comeBack()
-	p := r.checker(0)
-	if p == nil {
+	plan := &processPlan{name: "checker", closes: 1}
+	p, err := newProcess(w, r.o, plan, 0)
+	if err != nil {
+		w.fail("checker: %v", err)
 		return
 	}
+	r.opened(p)
 	b := driver.BoundsOf(p.d, r.o.longest)
 	bound := b.Crash + b.Liveness + recovery
 	r.free(p, r.names(), bound)
 	close(w.checked)
 	r.wait(lives)
 	r.free(p, r.kept(), bound)
-	p.close() // else its keep-alives cost more than all that was before
 	r.settle()
 	w.sleep(b.Crash + time.Minute + recovery)
-	if p = r.checker(1); p == nil {
-		return
-	}
 	for _, name := range r.names() {
 		q, err := p.client.Inspect(context.Background(), name)
 		if err != nil || len(q.Tickets) > 0 {
@@ -446,17 +445,6 @@ func (r *runner) check(lives *sync.WaitGroup) {
 		}
 	}
 	p.close()
-}
-
-// checker opens a Client that checks; nil: it cannot.
-func (r *runner) checker(life int) *process {
-	p, err := newProcess(r.w, r.o, &processPlan{name: "checker", closes: 1}, life)
-	if err != nil {
-		r.w.fail("checker: %v", err)
-		return nil
-	}
-	r.opened(p)
-	return p
 }
 
 // free checks that names are free, within bound.
