@@ -112,7 +112,7 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 			most = mostOutage
 		}
 		// A request for a ticket is a heartbeat, on Redis, if its answer was not late.
-		young := now.Sub(p.queued) < life*3/4 && o.w.relistens && o.w.faulty(c.p.name, p.queued.Add(-life), p.queued) == 0
+		young := now.Sub(p.queued) < life*3/4 && o.w.relistens && o.w.faulty(c.p.name, latest(c.begun, p.queued.Add(-life)), p.queued) == 0
 		return young || o.w.faulty(c.p.name, now.Add(-2*life), now) < most
 	case o.w.watched: // of a few seconds, a heartbeat has to come
 		life, late, most := min(c.s.ttl, 4*time.Second), time.Duration(0), 1500*time.Millisecond

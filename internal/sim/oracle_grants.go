@@ -50,8 +50,12 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
 		h.begun, h.asked, h.fixed = o.w.begun, time.Time{}, true // perhaps
-		if o.w.sessions > 0 {
-			h.ttl = 0 // its ticket ends with the session that was asked for
+		if o.w.sessions > 0 { // its ticket ends with the session that was asked for
+			for _, other := range o.calls {
+				if other.p == c.p && other.s.owner == c.s.owner && other.parts[p.name] != nil {
+					h.ttl = min(h.ttl, other.s.ttl)
+				}
+			}
 		}
 	}
 	if !h.alive() {
@@ -213,13 +217,14 @@ func (o *oracle) reenters(c *call) bool {
 	})
 }
 
-// goneAfter is when a ticket has gone after a release that was answered with err. With mu held.
+// goneAfter is when a ticket has gone after a release that was answered with err. A call that re-enters the lock meanwhile
+// has a handle, too, and releases it when it fails. With mu held.
 func (o *oracle) goneAfter(c *call, err error) time.Time {
 	gone := time.Now()
 	if end := c.ended.Add(c.s.minHold); c.s.minHold > 0 && end.After(gone) {
 		gone = end.Add(time.Second)
 	}
-	if now := time.Now(); err != nil || c.s.verb == "do" && (c.p.isClosing() || o.w.disturbed(c.p.name, now, now)) { // Do does not wait long for the store's answer, nor for Close
+	if now := time.Now(); err != nil || o.reenters(c) || c.s.verb == "do" && (c.p.isClosing() || o.w.disturbed(c.p.name, now, now)) { // Do does not wait long for the store's answer, nor for Close
 		gone = gone.Add(o.slack(c))
 	}
 	return gone
@@ -332,7 +337,7 @@ func (o *oracle) closed(p *process) {
 				continue
 			}
 			switch now := time.Now(); {
-			case part.granted.IsZero() && part.queued.IsZero() && !c.ended.IsZero() && c.ended.Add(o.lookedFor()).After(p.closing): // a late request is not looked for any more
+			case (o.w.hasSecond || part.granted.IsZero() && part.queued.IsZero()) && !c.ended.IsZero() && c.ended.Add(o.lookedFor()).After(p.closing): // a late request is not looked for any more, nor one to the first store
 				part.gone = o.endsAt(c, latest(now, part.gone))
 			case part.gone.After(p.closing) && o.w.disturbed(p.name, p.closing, now):
 				part.gone = o.endsAt(c, latest(now, part.gone))
