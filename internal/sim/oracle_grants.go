@@ -58,6 +58,9 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 			}
 		}
 	}
+	if over := now.Sub(k.Deadline()); over >= 0 && !p.reentered && len(c.parts) == 1 && c.p.plan.observer == "" && !c.p.hasSlept(c.begun) {
+		o.w.fail("%s: %v was handed over %v after its lease was over", c.t.name, h, over)
+	}
 	if !h.alive() {
 		o.holds[p.name] = append(o.holds[p.name], h)
 		return
@@ -220,11 +223,14 @@ func (o *oracle) reenters(c *call) bool {
 // goneAfter is when a ticket has gone after a release that was answered with err. A call that re-enters the lock meanwhile
 // has a handle, too, and releases it when it fails. With mu held.
 func (o *oracle) goneAfter(c *call, err error) time.Time {
-	gone := time.Now()
-	if end := c.ended.Add(c.s.minHold); c.s.minHold > 0 && end.After(gone) {
+	now := time.Now()
+	gone, end := now, c.ended.Add(c.s.minHold)
+	kept := c.s.minHold > 0 && end.After(now)
+	if kept {
 		gone = end.Add(time.Second)
 	}
-	if now := time.Now(); err != nil || o.reenters(c) || c.s.verb == "do" && (c.p.isClosing() || o.w.disturbed(c.p.name, now, now)) { // Do does not wait long for the store's answer, nor for Close
+	later := kept || c.s.verb == "do" // it is removed after the answer: Do does not wait long for the store's, nor for Close
+	if err != nil || o.reenters(c) || later && o.w.disturbed(c.p.name, now, now) || c.s.verb == "do" && c.p.isClosing() {
 		gone = gone.Add(o.slack(c))
 	}
 	return gone

@@ -227,6 +227,13 @@ func (p *process) nap(ctx context.Context, d time.Duration) {
 	p.w.sleep(d)
 }
 
+// hasSlept reports whether the process has stood still, or was slow, since then.
+func (p *process) hasSlept(since time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.naps, func(n nap) bool { return n.to.After(since) })
+}
+
 // napped reports whether the observers of other calls with the same owner have taken as long, in the time of a call, as
 // the store may take for an answer, or all of them as long as the call has. left is when its caller has left.
 func (p *process) napped(c *call, left time.Time) bool {
