@@ -211,7 +211,7 @@ func (o *oracle) lost(p *process, e locker.Event) {
 			continue
 		}
 		o.w.step("%s has lost %s: %v", p.name, h, e.Err)
-		h.fixed = h.fixed || o.reentersFixed(h)
+		h.fixed = h.fixed || o.reentersFixed(h, then)
 		o.cutShort(h, e, then)
 		o.ends(h)
 		if o.stillThere(e) {

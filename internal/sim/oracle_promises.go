@@ -214,9 +214,9 @@ func (o *oracle) goneFrom(p *part) time.Time {
 
 // reentersFixed reports whether a call without renewal may have re-entered a lease, and its caller not know
 // yet: nobody renews the lease when the other handles are released. With mu held.
-func (o *oracle) reentersFixed(h *hold) bool {
+func (o *oracle) reentersFixed(h *hold, then time.Time) bool {
 	return slices.ContainsFunc(o.calls, func(c *call) bool {
 		p := c.parts[h.name]
-		return c.p == h.p && c.s.fixed && c.s.owner != "" && p != nil && p.hold == nil && c.ended.IsZero()
+		return c.p == h.p && c.s.fixed && c.s.owner != "" && p != nil && p.hold == nil && (c.ended.IsZero() || c.ended.After(then))
 	})
 }

@@ -211,11 +211,11 @@ func (n *node) holding(r driver.Request) map[*node]int64 {
 }
 
 // spreads checks, each second while a lock of Redlock is held exclusively, that each node that its holder reaches has the lease, or gets
-// it soon, unless another ticket is in the way there: the driver says within two seconds. With mu held.
+// it soon: the driver says within two seconds, or with the next renewal if another ticket was in the way there. With mu held.
 func (o *oracle) spreads(h *hold) {
 	for _, s := range o.w.servers {
 		if n, ok := s.model.(*node); ok && n.group != nil && !h.shared {
-			o.spreadsTo(n, h, 0, 30)
+			o.spreadsTo(n, h, n.patience(h), 30)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (o *oracle) spreadsTo(n *node, h *hold, lacked, looks int) {
 		}
 		lacked++
 		if n.occupied(h.name, h.token) || !n.has(h.name, h.token) || !o.w.reachable(h.p.name, n.s, time.Second) {
-			lacked = 0
+			lacked = n.patience(h)
 		}
 		if lacked > 3 {
 			o.w.fail("%s does not have the lease of %v", n.s.name, h)
@@ -238,6 +238,18 @@ func (o *oracle) spreadsTo(n *node, h *hold, lacked, looks int) {
 		}
 		o.spreadsTo(n, h, lacked, looks-1)
 	})
+}
+
+// patience is from what number of looks on, in seconds, the time counts that a holder has to give this node its lease: it asks
+// again with its next renewal if another ticket is in the way now.
+func (n *node) patience(h *hold) int {
+	n.mu.Lock()
+	_, holds := n.held()[redisTicket{h.name, h.token}]
+	n.mu.Unlock()
+	if holds || !n.occupied(h.name, h.token) {
+		return 0
+	}
+	return -int(h.ttl/3/time.Second) - 1
 }
 
 // occupied reports whether a ticket holds on this node, or waits there with a smaller number than that.
