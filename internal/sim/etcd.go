@@ -447,13 +447,18 @@ func (c *cluster) comesBack(ops []*etcdserverpb.RequestOp) {
 // then, and cannot tell it from another's, removes it and asks again: it has had a ticket meanwhile.
 func (w *world) doubled(ctx context.Context) {
 	if from, ok := peer.FromContext(ctx); ok {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.twice = append(w.twice, interval{from: time.Now(), process: from.Addr.(*etcdMember).p.process})
+		w.sendsTwice(from.Addr.(*etcdMember).p.process)
 	}
 }
 
-// sentTwice reports whether a request of a process was done twice in that time.
+// sendsTwice notes that the client of a process sends a request a second time.
+func (w *world) sendsTwice(process string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.twice = append(w.twice, interval{from: time.Now(), process: process})
+}
+
+// sentTwice reports whether a request of a process was sent twice in that time.
 func (w *world) sentTwice(process string, from, to time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

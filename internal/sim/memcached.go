@@ -88,7 +88,10 @@ type checkedCache struct {
 // openCache opens the driver of a process.
 func openCache(s *server, process string) (driver.Driver, *path, error) {
 	c, p := s.model.(*cache), newPath(s, process)
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return p.dial(ctx, c.serve, splitText) }
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		nc, err := p.dial(ctx, c.serve, splitText)
+		return struct{ net.Conn }{nc}, err // no syscall.Conn: to the driver it is no socket
+	}
 	d, err := memcached.New([]string{s.name + ":11211"}, memcached.WithDialer(dial))
 	return checkedCache{&contract{w: s.w, m: c, d: d, process: process, again: newStream(s.w.seed, "again").one(2)}, cacheDriver{d}}, p, err
 }

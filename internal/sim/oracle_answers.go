@@ -140,7 +140,7 @@ func (o *oracle) unavailable(c *call) bool {
 		return true // the store cannot answer that fast
 	}
 	// While a call waits for another one with the same owner, the time that observers take may count as the store's.
-	return c.p.napped(c, over) || o.w.disturbed(c.p.name, c.begun, time.Now())
+	return c.p.napped(c, over) || o.w.disturbed(c.p.name, c.begun, time.Now()) || o.w.liveness > 0 && o.w.sentTwice(c.p.name, c.begun, time.Now())
 }
 
 // answered checks the answer to a call that may be made at any time.

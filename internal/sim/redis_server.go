@@ -179,6 +179,7 @@ func (r *redisRun) command(args []string) any {
 	case len(args)-1 < c.least:
 		return redisError("ERR wrong number of arguments for '" + args[0] + "' command")
 	case c.writes && r.link.term != r.n.term:
+		r.link.c.p.w.sendsTwice(r.link.c.p.process) // to the new primary: nobody knows then which of its replicas have what it wrote
 		return redisError("READONLY You can't write against a read only replica.")
 	case c.grows && r.full && !r.wrote:
 		return redisError("OOM command not allowed when used memory > 'maxmemory'.")
