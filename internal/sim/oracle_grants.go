@@ -50,7 +50,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
 		h.begun, h.asked, h.fixed = o.w.begun, time.Time{}, true // perhaps
-		if o.w.sessions > 0 { // its ticket ends with the session that was asked for
+		if o.w.sessions > 0 {                                    // its ticket ends with the session that was asked for
 			for _, other := range o.calls {
 				if other.p == c.p && other.s.owner == c.s.owner && other.parts[p.name] != nil {
 					h.ttl = min(h.ttl, other.s.ttl)
