@@ -12,8 +12,11 @@ func TestWalkEndsAfterReadersWithoutALimit(t *testing.T) {
 	d := New()
 	defer d.Close()
 	for _, r := range []driver.Request{
-		{ID: "writer"}, {ID: "reader", Shared: true},
-		{ID: "1", Shared: true, Limit: 1}, {ID: "2", Shared: true, Limit: 2}, {ID: "3", Shared: true, Limit: 1},
+		{ID: "writer"},
+		{ID: "reader", Shared: true},
+		{ID: "1", Shared: true, Limit: 1},
+		{ID: "2", Shared: true, Limit: 2},
+		{ID: "3", Shared: true, Limit: 1},
 	} {
 		r.Name, r.TTL, r.Wait = "a", time.Hour, true
 		if _, err := d.enqueue(r); err != nil {
