@@ -234,30 +234,38 @@ func (a *acquisition) isClaim(g driver.Grant) bool {
 
 // renewFirst renews the lease of a grant before its caller gets it. The lease may be over by
 // the clock: the machine may have been suspended while the ticket waited. If the renewal
-// fails, the caller gets the grant as it came, while that is valid and more than a claim; a
-// request that hangs is given up in time for the schedule to renew the lease.
+// fails, or the call has ended, the caller gets the grant as it came, while that is valid and
+// more than a claim. So a request that hangs is given up after a third of the validity, in time
+// for the schedule to renew the lease, but not before 50 ms. If the lease is over by then, the
+// store is asked again, and gets the usual time for an answer.
 func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*Lock, error) {
 	c := a.c
-	asked, bound := c.clock.now(), c.answerTimeout
-	if a.isClaim(g) {
-		validUntil = asked
-	}
-	if third := validUntil.Sub(asked) / 3; third > 50*time.Millisecond {
-		bound = min(bound, third)
-	}
-	ctx, cancel := context.WithTimeoutCause(a, bound, noAnswer(bound))
+	usual, cancel := context.WithTimeoutCause(a, c.answerTimeout, noAnswer(c.answerTimeout))
 	defer cancel()
-	err := c.d.Renew(ctx, a.req.Hold(g.Token), a.req.TTL)
+	ctx, asked, err := usual, c.clock.now(), usual.Err()
+	usable := !a.isClaim(g) && asked.Before(validUntil)
+	if usable {
+		ctx, cancel = context.WithTimeout(usual, max(validUntil.Sub(asked)/3, 50*time.Millisecond))
+		defer cancel()
+	}
+	if err == nil {
+		err = c.d.Renew(ctx, a.req.Hold(g.Token), a.req.TTL)
+	}
+	usable = usable && c.clock.now().Before(validUntil)
+	if err != nil && !usable && ctx.Err() != nil && usual.Err() == nil {
+		asked = c.clock.now()
+		err = c.d.Renew(usual, a.req.Hold(g.Token), a.req.TTL)
+	}
 	switch {
 	case err == nil:
 		g.Claim = 0
 		return a.adopt(g, asked, true)
 	case errors.Is(err, driver.ErrLost):
 		return nil, lostEarly(err)
-	case c.clock.now().Before(validUntil):
+	case usable:
 		return a.adopt(g, came, true)
 	case a.Err() == nil:
-		err = c.silent(ctx, err)
+		err = c.silent(usual, err)
 	}
 	return nil, a.explain(err)
 }

@@ -149,6 +149,87 @@ func TestGrantThatIsNearlyOverIsNotRenewed(t *testing.T) {
 	}
 }
 
+// The renewal of a short lease is lost: the caller gets the grant as it came while it is valid, and otherwise the answer to
+// another renewal.
+func TestShortGrantWhoseRenewalIsLost(t *testing.T) {
+	for _, left := range []time.Duration{10 * time.Millisecond, 45 * time.Millisecond, 55 * time.Millisecond, 100 * time.Millisecond, 140 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			const ttl = 440 * time.Millisecond
+			s := newStub()
+			margin := ttl - validity(t, ttl)
+			s.acquire = grantedAfter(ttl - margin - left)
+			first := true
+			s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+				if first {
+					first = false
+					<-ctx.Done()
+					time.Sleep(20 * time.Millisecond) // a driver may take so long to return
+					return ctx.Err()
+				}
+				return next(ctx, r)
+			}
+			l := locker.New(s)
+			defer l.Close()
+			begun := time.Now()
+			k, err := l.Acquire(t.Context(), "a", locker.WithTTL(ttl))
+			if took := time.Since(begun); took > time.Second {
+				t.Errorf("%v were left, and the call took %v: %v", left, took, err)
+			}
+			if left > 70*time.Millisecond {
+				if err != nil {
+					t.Fatalf("%v were left: %v", left, err)
+				}
+				time.Sleep(time.Second)
+				release(t, k)
+			}
+		})
+	}
+}
+
+// validity is how long a lease is valid that was just granted.
+func validity(t *testing.T, ttl time.Duration) time.Duration {
+	t.Helper()
+	l := locker.New(newStub())
+	defer l.Close()
+	k := acquire(t, l, "a", locker.WithTTL(ttl), locker.WithoutRenewal())
+	defer release(t, k)
+	return time.Until(k.Deadline())
+}
+
+// When a call has ended before its grant comes, no renewal is sent: the caller gets the grant as it came while it is valid,
+// and the reason of the end otherwise.
+func TestNoRenewalForACallThatHasEnded(t *testing.T) {
+	for _, late := range []time.Duration{4900 * time.Millisecond, 6 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			ctx, cancel := context.WithCancel(t.Context())
+			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+				g, err := next(context.WithoutCancel(ctx), r)
+				time.Sleep(late)
+				cancel()
+				return g, err
+			}
+			ended := true
+			s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
+				if ended {
+					t.Error("a renewal was sent")
+				}
+				return next(ctx, r)
+			}
+			l := locker.New(s)
+			defer l.Close()
+			k, err := l.Acquire(ctx, "a", locker.WithTTL(5*time.Second))
+			ended = false
+			if late > 5*time.Second {
+				want(t, err, context.Canceled)
+				return
+			}
+			want(t, err, nil)
+			release(t, k)
+		})
+	}
+}
+
 // The longest TTL is not nearly over when its grant comes.
 func TestLongestGrantIsNotRenewed(t *testing.T) {
 	s := newStub()

@@ -49,9 +49,9 @@ func each(f func(*lateGrant)) {
 	for _, came := range []struct {
 		ttl  time.Duration
 		late float64
-	}{{50 * time.Millisecond, 0.7}, {50 * time.Millisecond, 1.2}, {5 * time.Second, 0.98}} {
+	}{{50 * time.Millisecond, 0.7}, {50 * time.Millisecond, 1.2}, {300 * time.Millisecond, 0.7}, {300 * time.Millisecond, 0.8}, {5 * time.Second, 0.98}} {
 		for _, claim := range []float64{0, 0.8} {
-			for _, answer := range []string{"at once", "late", "when given up", "never", "lost", "refused", "refused once"} {
+			for _, answer := range []string{"at once", "late", "when given up", "never", "never once", "lost", "refused", "refused once"} {
 				for _, event := range []string{"nothing", "cancel", "limit", "close", "break", "loss"} {
 					for _, after := range []float64{0.5, 1.0001} {
 						for _, how := range []string{"direct", "waiter", "try", "group", "owner"} {
@@ -93,6 +93,8 @@ func (g *lateGrant) run() {
 	switch back := time.Now(); {
 	case !g.ended.IsZero() && back.Sub(g.ended) > 100*time.Millisecond:
 		g.fault("back %v after its end: %v", back.Sub(g.ended), err)
+	case g.answer == "never once" && g.claim == 0 && g.late < 1 && back.Sub(begun) > due-locker.DefaultAnswerTimeout+lateness+time.Second:
+		g.fault("one renewal was lost, and it was back after %v: %v", back.Sub(begun), err)
 	case back.Sub(begun) > due+100*time.Millisecond:
 		g.fault("back after %v: %v", back.Sub(begun), err)
 	}
@@ -164,6 +166,12 @@ func (g *lateGrant) renew(s *pusher) func(context.Context, driver.Renewal, renew
 			<-ctx.Done()
 			time.Sleep(40 * time.Millisecond)
 			return context.Cause(ctx)
+		case "never once":
+			if first {
+				<-ctx.Done()
+				time.Sleep(40 * time.Millisecond)
+				return context.Cause(ctx)
+			}
 		case "lost":
 			_ = s.Driver.Release(context.Background(), r.Hold)
 			return driver.ErrLost

@@ -171,7 +171,7 @@ func (q *queue) grantWaiters(now time.Time) {
 	if q.holders.n > 0 && !q.holders.first.req.Shared {
 		return
 	}
-	blocked := 0 // waiters that are not grantable
+	blocked, most := 0, 0 // waiters that are not grantable, and their greatest limit
 	for t := q.waiters.first; t != nil; {
 		next := t.next
 		ahead := q.holdersAhead(t) + blocked
@@ -187,9 +187,11 @@ func (q *queue) grantWaiters(now time.Time) {
 			return
 		default:
 			blocked++
+			most = max(most, t.req.Limit)
 		}
 		t = next
 	}
+	q.most = most // readers without a limit wait no longer
 }
 
 // grant makes a waiter a holder.

@@ -84,7 +84,7 @@ func (s *store) queue(name string) *queue {
 	return q
 }
 
-// change calls f for a live ticket and its queue. Without such a ticket, or one that is held, it returns ErrLost.
+// change calls f for a live ticket and its queue. Without such a ticket, or with held and one that waits, it returns ErrLost.
 func (s *store) change(h driver.Hold, held bool, f func(t *ticket, q *queue, now time.Time)) error {
 	now := time.Now()
 	s.mu.Lock()

@@ -43,7 +43,7 @@
 // the liveness interval (WithLiveness), whether it waits for one lock or for ten thousand. Once in that time, or when
 // the lease of a holder ends, it also checks whether the head of a queue has expired. That is two statements a second
 // with the default, whether locks are passed on or not. What crashed processes have left is removed every 45 s, by one
-// of the processes that have asked for a ticket and not closed the driver.
+// of the processes that have asked for a ticket and not closed the driver, on a connection of its pool.
 //
 // While it holds or waits for something, the driver listens (LISTEN) on a connection of its own, outside the pool. If
 // it cannot, because all connections are in use or there is a pooler in between (PgBouncer, in any mode), it polls: one

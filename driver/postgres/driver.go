@@ -171,7 +171,7 @@ func (s *store) checkRights(ctx context.Context, sql string) error {
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
 	version, err = sqlqueue.Repeat(ctx, d.Engine, true, func() (version string, err error) {
-		err = d.s.with(ctx, func(c *pgx.Conn) error {
+		err = d.s.with(ctx, false, func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
 		})
 		return version, err

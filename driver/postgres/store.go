@@ -28,9 +28,9 @@ type store struct {
 }
 
 // with runs f on a connection. A request is one statement, which is one transaction: nothing of it depends on the
-// connection, so that a pooler in transaction mode may be in between.
-func (s *store) with(ctx context.Context, f func(*pgx.Conn) error) error {
-	return s.anyConn(ctx, func(c *pgx.Conn) error {
+// connection, so that a pooler in transaction mode may be in between. A spare one is only sent on a connection of the pool.
+func (s *store) with(ctx context.Context, spare bool, f func(*pgx.Conn) error) error {
+	return s.anyConn(ctx, spare, func(c *pgx.Conn) error {
 		err := f(c)
 		if !noWrites(err) {
 			return err
@@ -45,7 +45,10 @@ func (s *store) with(ctx context.Context, f func(*pgx.Conn) error) error {
 	})
 }
 
-func (s *store) anyConn(ctx context.Context, f func(*pgx.Conn) error) error {
+func (s *store) anyConn(ctx context.Context, spare bool, f func(*pgx.Conn) error) error {
+	if spare {
+		return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return f(c.Conn()) })
+	}
 	wait, cancel := context.WithTimeout(ctx, sqlqueue.Patience(ctx))
 	c, err := s.pool.Acquire(wait)
 	exhausted := wait.Err() != nil && ctx.Err() == nil
@@ -67,23 +70,32 @@ func (s *store) withExtra(ctx context.Context, f func(*pgx.Conn) error) (err err
 	select {
 	case c = <-s.extra:
 	case s.opened <- struct{}{}:
-		if c, err = s.connect(ctx); err != nil {
-			<-s.opened
-			return err
-		}
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	passedOn := false
+	defer func() { // also after a panic in the user's code
+		if passedOn {
+			return
+		}
+		if c != nil {
+			hangUp(context.WithoutCancel(ctx), c)
+		}
+		<-s.opened
+	}()
+	if c == nil {
+		if c, err = s.connect(ctx); err != nil {
+			return err
+		}
 	}
 	err = f(c)
 	if !c.IsClosed() {
 		select {
 		case s.extra <- c:
-			return err
+			passedOn = true
 		default:
 		}
 	}
-	hangUp(context.WithoutCancel(ctx), c)
-	<-s.opened
 	return err
 }
 
@@ -119,6 +131,7 @@ type sending struct {
 	sent  *time.Time   // set to the moment before the statement is sent; may be nil
 	until func() int64 // called then: the last argument; may be nil
 	looks bool         // it changes nothing: where there are no tables yet it finds nothing, and creates none
+	spare bool         // it opens no connection beside an exhausted pool: what must be done in time needs that one
 }
 
 // query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
@@ -170,7 +183,7 @@ func inReadWrite(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
 
 func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	args = append([]any{s.execMode()}, args...)
-	err = s.with(ctx, func(c *pgx.Conn) error {
+	err = s.with(ctx, how.spare, func(c *pgx.Conn) error {
 		return interruptible(ctx, c, func(ctx context.Context) error {
 			if how.sent != nil {
 				*how.sent = time.Now()

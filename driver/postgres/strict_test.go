@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -115,6 +116,46 @@ func TestConnectionsAreMadeAsThePoolMakesThem(t *testing.T) {
 	}
 	renewed.await(t, k)
 	ok(t, k.Release(t.Context()))
+}
+
+// A panic in the user's code that connects frees the connection beside the pool.
+func TestPanicBesideThePool(t *testing.T) {
+	t.Parallel()
+	var panics atomic.Bool
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
+		c.MaxConns = 1
+		c.AfterConnect = func(context.Context, *pgx.Conn) error {
+			if panics.Load() {
+				panic("of the user")
+			}
+			return nil
+		}
+	})
+	d, err := postgres.New(p, postgres.WithPrefix(unique()), postgres.WithoutListen())
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	r := driver.Request{Name: "a", ID: unique(), TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	mine, err := p.Acquire(t.Context()) // all that there is
+	ok(t, err)
+	defer mine.Release()
+	renew := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		return d.Renew(ctx, r.Hold(g.Token), time.Minute)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		panics.Store(true)
+		_ = renew()
+	}()
+	panics.Store(false)
+	ok(t, renew())
 }
 
 func TestURLTellsNoSecret(t *testing.T) {

@@ -172,6 +172,38 @@ func TestSweepAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
+// A sweep opens no connection beside an exhausted pool: it could hold up renewals, which need that one, as long as its
+// statement waits for a lock.
+func TestSweepLeavesTheConnectionBesideThePool(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithoutListen())
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	r := driver.Request{Name: "a", ID: unique(), TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	for what, sweeps := range map[string]func(){
+		"a sweep": func() { _, _ = d.Sweep(t.Context()) },
+		"a turn":  func() { d.SweepInTurn(t.Context()) },
+	} {
+		tx := begin(t, p)
+		_, err = tx.Exec(t.Context(), "LOCK TABLE "+prefix+"_processes IN SHARE MODE")
+		ok(t, err)
+		swept := make(chan struct{})
+		go func() { defer close(swept); sweeps() }()
+		time.Sleep(400 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		if err := d.Renew(ctx, r.Hold(g.Token), time.Minute); err != nil {
+			t.Errorf("a renewal during %s: %v", what, err)
+		}
+		cancel()
+		ok(t, tx.Rollback(t.Context()))
+		<-swept
+	}
+}
+
 // A process whose sweep fails does not keep the others from sweeping.
 func TestSweepThatFailedIsNotDone(t *testing.T) {
 	t.Parallel()

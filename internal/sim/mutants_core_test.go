@@ -22,7 +22,7 @@ func init() {
 		},
 		mutant{
 			name: "core: the renewal of a late grant has no bound", file: "acquisition.go",
-			old: "context.WithTimeoutCause(a, bound, noAnswer(bound))", new: "context.WithCancel(a)",
+			old: "context.WithTimeoutCause(a, c.answerTimeout, noAnswer(c.answerTimeout))", new: "context.WithCancel(a)",
 		},
 		mutant{
 			name: "core: a waiter between two tickets is lost", file: "acquisition.go",

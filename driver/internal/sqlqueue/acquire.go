@@ -46,6 +46,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 
 // take asks for a ticket until it is granted, refused, or queued.
 func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
+	defer e.book.endTake(r.ID)
 	unanswered := false
 	for {
 		answer, err := Repeat(ctx, e, true, func() (Answer, error) {
@@ -142,8 +143,8 @@ func (e *Engine) granted(ctx context.Context, r driver.Request, o outcome) (driv
 	return driver.Grant{Token: o.token, Asked: asked}, nil
 }
 
-// errArriving says that a ticket that is not there may come to be, by a request that was sent before.
-var errArriving = errors.New("a request for the ticket was not answered and may still arrive")
+// errArriving says that a ticket that is not there may come to be, by a request that was made before.
+var errArriving = errors.New("a request for the ticket is under way, or was not answered and may still arrive")
 
 // gone returns the error of an Acquire. ErrNotAcquired and ErrLost say that there is no ticket: the core releases none.
 // While an unanswered request for it may still arrive, there is another error in their place.
@@ -190,6 +191,21 @@ func (b *book) tidy() {
 	now := time.Now()
 	maps.DeleteFunc(b.arriving, func(_ string, until time.Time) bool { return until.Before(now) })
 	b.tidyAt = 2*len(b.arriving) + 1
+}
+
+// endTake records that Acquire asks for a ticket no longer.
+func (b *book) endTake(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.taking, id)
+}
+
+// mayTake reports whether a ticket that is not there may come to be.
+func (b *book) mayTake(id string) bool {
+	b.mu.Lock()
+	_, taking := b.taking[id]
+	b.mu.Unlock()
+	return taking || b.mayArrive(id)
 }
 
 // mayArrive reports whether a request for a ticket that was not answered may still take it.

@@ -2,7 +2,6 @@ package sqlqueue
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -35,8 +34,7 @@ type Engine struct {
 
 	registering chan struct{} // one goroutine registers the process
 
-	life   *life.Life
-	closed sync.Once
+	life *life.Life
 }
 
 var (
@@ -107,15 +105,15 @@ const CloseBound = 100 * time.Millisecond
 
 // Close implements driver.Driver. The store stays open: the driver closes it afterwards.
 func (e *Engine) Close() error {
-	e.closed.Do(func() {
-		begun := time.Now()
-		e.life.End()
-		life.Ending(e.life.Wait)(CloseBound)
-		if process, known := e.book.leave(); known {
-			ctx, cancel := context.WithTimeout(context.Background(), CloseBound-time.Since(begun))
-			defer cancel()
-			_ = e.store.Leave(ctx, process) // else the row expires
-		}
-	})
+	begun := time.Now()
+	if !e.life.End() {
+		return nil
+	}
+	life.Ending(e.life.Wait)(CloseBound)
+	if process, known := e.book.leave(); known {
+		ctx, cancel := context.WithTimeout(context.Background(), CloseBound-time.Since(begun))
+		defer cancel()
+		_ = e.store.Leave(ctx, process) // else the row expires
+	}
 	return nil
 }

@@ -63,12 +63,20 @@ func (*fakeStore) Queue(context.Context, string) ([]driver.Ticket, error) { retu
 
 func (*fakeStore) Names(context.Context) ([]string, error) { return nil, nil }
 
-func (*fakeStore) Class(error) Class { return 0 }
+func (*fakeStore) Class(err error) Class {
+	if errors.Is(err, errDeadlock) {
+		return Undone | Passing
+	}
+	return 0
+}
 
 // The clock of the store stands still at this time.
 const storeTime = 1_000_000
 
-var errBroken = errors.New("the connection broke")
+var (
+	errBroken   = errors.New("the connection broke")
+	errDeadlock = errors.New("a deadlock")
+)
 
 // While a request for a ticket may still arrive, its release is not confirmed. Afterwards it is.
 func TestReleaseOfATicketThatMayArrive(t *testing.T) {
@@ -100,6 +108,46 @@ func TestReleaseOfATicketThatMayArrive(t *testing.T) {
 			took := time.Since(begun)
 			if !errors.Is(err, driver.ErrLost) || !inOrder && took <= takeBound || took > takeBound+time.Second {
 				t.Errorf("in order %v: after %v the release is %v", inOrder, took, err)
+			}
+		})
+	}
+}
+
+// A request for a ticket is under way and not sent yet, since it waits for a connection or is between two tries: a release says
+// that the ticket may still come to be, and a later one removes it.
+func TestReleaseBeforeTheRequestIsSent(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &fakeStore{connecting: 100 * time.Millisecond}
+			s.take = func(until int64) (Answer, error) {
+				switch {
+				case fails:
+					fails = false
+					return Answer{}, errDeadlock
+				case until == 0:
+					return Answer{Sent: time.Now(), Result: Late, Now: storeTime}, nil
+				}
+				return Answer{Sent: time.Now(), Result: Granted, Token: 1}, nil
+			}
+			e := New(Options{Store: s, Liveness: time.Second})
+			defer e.Close()
+			r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
+			acquired := make(chan error, 1)
+			go func() {
+				_, err := e.Acquire(t.Context(), r)
+				acquired <- err
+			}()
+			for range 10 { // before the first try and after it
+				time.Sleep(17 * time.Millisecond)
+				if err := e.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrUnavailable) {
+					t.Errorf("the release of a ticket that is asked for: %v", err)
+				}
+			}
+			if err := <-acquired; err != nil {
+				t.Errorf("acquire: %v", err)
+			}
+			if err := e.Release(t.Context(), r.Hold(1)); !errors.Is(err, driver.ErrLost) { // the store has no tickets
+				t.Errorf("the release afterwards: %v", err)
 			}
 		})
 	}
