@@ -101,7 +101,7 @@ func TestCallersEndSaysNothing(t *testing.T) {
 			_ = b.e.keepAlive(ctx, s)
 			b.store.with(nil)
 		}
-		for _, took := range []time.Duration{0, time.Millisecond, 499*time.Millisecond} {
+		for _, took := range []time.Duration{0, time.Millisecond, 499 * time.Millisecond} {
 			keep(took, errFakeLost)
 			if err := b.e.stopped(b.Context()); err != nil || s.failing {
 				t.Errorf("after %v: %v, failing: %t", took, err, s.failing)
