@@ -48,7 +48,10 @@ const (
 	keepPart  = 3 // and the engine keeps the sessions of waiters alive this often
 	idleFor   = 10 * time.Second
 
-	suspension = time.Second // a shorter one is in the safety margin of a lease, and may be a step of the wall clock
+	// A suspension that is shorter than this part of a session's TTL, and than a second, is in the safety margin of the
+	// leases on it, and may be a small step of the wall clock.
+	suspendedPart = 100
+	suspendedMost = time.Second
 )
 
 // attach counts a ticket on a session that was kept alive after since. It opens a
@@ -76,7 +79,7 @@ func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session,
 // fresh returns the current session if it can be used as it is: it was kept alive after since,
 // and the machine was not suspended for long after that. With mu held.
 func (c *class) fresh(since time.Time) *session {
-	if s := c.current; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/freshPart, suspension) {
+	if s := c.current; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {
 		return s
 	}
 	return nil
