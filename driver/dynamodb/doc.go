@@ -87,7 +87,8 @@
 //	                                  or longer; one more reading for each further lock, and for each of the eight
 //	                                  processes before it
 //	a try that is refused             1 reading; if the process has not seen the holder before, 1 more and, for the first one
-//	                                  after each sign of life of the holder, 2 writes
+//	                                  after each sign of life of the holder, 2 writes; if others wait, also after theirs, and 1
+//	                                  reading more for each of the nearest eight, and 1 write more for the next one
 //	a lock that is held, an hour      360 readings and 72 writes with the default TTL of 30 s
 //	a process that holds, an hour     360 writes for all locks that it has acquired within a second, 3,600 at most
 //

@@ -102,7 +102,7 @@ func (s *store) Explain(err error) error {
 		err = context.DeadlineExceeded // a watch does not report that it is being opened again
 	}
 	unavailable := isUnavailable(err)
-	if isContextError(err) {
+	if isContextError(err) || errors.Is(err, kvqueue.ErrSilent) {
 		err, unavailable = s.silence(), true
 	}
 	if !unavailable {

@@ -25,6 +25,9 @@ const mostIdle = 16
 
 // KeepAlive implements kvqueue.Store.
 func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
+	if err := ctx.Err(); err != nil { // no stream is to blame
+		return 0, err
+	}
 	s.several.Store(len(s.client.Endpoints()) > 1) // it may change
 	var resp *etcdserverpb.LeaseKeepAliveResponse
 	err := s.insist(ctx, func(ctx context.Context) (err error) {

@@ -59,6 +59,16 @@ func TestNoStreamIsKeptAfterAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	_ = d.Renew(left, rs[0].Hold, rs[0].TTL) // not sent, so no stream is to blame
+	mu.Lock()
+	for i, s := range open {
+		if s.Err() != nil {
+			t.Errorf("stream %d was ended by a request that was not sent", i)
+		}
+	}
+	mu.Unlock()
 	proxy.Cut()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

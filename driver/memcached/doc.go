@@ -54,8 +54,9 @@
 //
 // A process that is refused, without having seen the holder before, reads the holder's heartbeat and the server's clock
 // (stats), and writes what it has seen, and the heartbeat again, unless the item says it: four requests more. Until the
-// holder's next sign of life the next such processes write nothing. A wait that ends without a grant costs the same, in
-// the background.
+// holder's next sign of life the next such processes write nothing. If others wait, their heartbeats count too, and that
+// of the next one is written again, with one more request. A wait that ends without a grant costs the same, in the
+// background.
 //
 // Each second, a process that waits also reads the heartbeats of the holder and of the eight waiters ahead of it, and
 // the whole queue, so long queues of many processes are expensive. On two busy processors a median hand-off took 1.1 ms

@@ -92,8 +92,8 @@
 //
 // A process that is refused, without having seen the holder before, reads the holder's heartbeat and the leader's clock,
 // and writes what it has seen, and the heartbeat again, unless the entry says it: six requests more. Until the holder's
-// next sign of life the next such processes write nothing. A wait that ends without a grant costs the same, in the
-// background.
+// next sign of life the next such processes write nothing. If others wait, their heartbeats count too, and that of the
+// next one is written again, with one more request. A wait that ends without a grant costs the same, in the background.
 //
 // If another process takes and releases a name without a pause, a process that asks for it has to find a moment between
 // two changes of the entry. Its ticket may be queued a fraction of a second late.

@@ -93,10 +93,10 @@ type enqueueing struct {
 
 	t       *ticket
 	granted bool
-	sent    time.Time // when the create of t was sent
-	unknown bool      // a create may have been carried out: see Driver.creates
-	seen    *view     // of a request that does not wait: the queue that would grant it
-	turn    bool      // it has the turn, see takeTurn
+	sent    time.Time     // when the create of t was sent
+	unknown bool          // a create may have been carried out: see Driver.creates
+	seen    *view         // of a request that does not wait: the queue that would grant it
+	turn    chan struct{} // closed when the request has ended; nil if it has no turn, see takeTurn
 }
 
 // enqueue queues a ticket. A request that does not wait gets ErrNotAcquired, and no
@@ -164,28 +164,41 @@ func (e *enqueueing) step(ctx context.Context) error {
 }
 
 // takeTurn is called when the queue has changed since a try has read it. It waits until no
-// other try of this driver has the turn. Readers that try at the same time
+// other try of this driver has a turn in this queue. Readers that try at the same time
 // change the queue for one another: if they all read it again at once, only one of them is
 // granted, so that n of them would send n² requests.
 func (e *enqueueing) takeTurn(ctx context.Context) error {
-	if e.turn {
-		return nil
+	d := e.d
+	for e.turn == nil {
+		d.mu.Lock()
+		other := d.turns[e.parent]
+		if other == nil {
+			e.turn = make(chan struct{})
+			d.turns[e.parent] = e.turn
+		}
+		d.mu.Unlock()
+		if other == nil {
+			break
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return d.conn.EndError(ctx)
+		case <-d.conn.Closed():
+			return driver.ErrClosed
+		}
 	}
-	select {
-	case e.d.turn <- struct{}{}:
-		e.turn = true
-		return nil
-	case <-ctx.Done():
-		return e.d.conn.EndError(ctx)
-	case <-e.d.conn.Closed():
-		return driver.ErrClosed
-	}
+	return nil
 }
 
 func (e *enqueueing) endTurn() {
-	if e.turn {
-		<-e.d.turn
+	if e.turn == nil {
+		return
 	}
+	e.d.mu.Lock()
+	delete(e.d.turns, e.parent)
+	e.d.mu.Unlock()
+	close(e.turn)
 }
 
 // adopt makes a node a ticket of this driver.

@@ -30,13 +30,13 @@ type Driver struct {
 	protocol *protocol.Check
 	lost     func(driver.Hold, error) // nil if nobody wants notifications
 	listings listings
-	turn     chan struct{} // held by one try, see takeTurn
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu       sync.Mutex
-	closed   bool                // no more grants
-	tickets  map[string]*ticket  // by ID
-	occupied map[string]struct{} // parents that were not empty when last seen; a hint
+	closed   bool                     // no more grants
+	tickets  map[string]*ticket       // by ID
+	turns    map[string]chan struct{} // by parent, see takeTurn
+	occupied map[string]struct{}      // parents that were not empty when last seen; a hint
 	// creates has, by ID, the creates of tickets of which it is not known what has become of
 	// them. The channel is closed when that can be found out.
 	creates  map[string]<-chan struct{}
@@ -184,7 +184,7 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		options: o, conn: conn,
 		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
 		tickets:  make(map[string]*ticket),
-		turn:     make(chan struct{}, 1),
+		turns:    make(map[string]chan struct{}),
 		occupied: make(map[string]struct{}),
 		creates:  make(map[string]<-chan struct{}),
 	}

@@ -48,11 +48,11 @@ func init() {
 		},
 		mutant{
 			name: "kvqueue: nothing keeps the sessions of waiters alive", file: queue + "session.go",
-			old: "\tcase s.waiting == 0:\n\t\treturn\n\tdefault:", new: "\tcase s.waiting >= 0:\n\t\treturn\n\tdefault:",
+			old: "\tcase s.needed == 0:\n\t\treturn\n\tdefault:", new: "\tcase s.needed >= 0:\n\t\treturn\n\tdefault:",
 		},
 		mutant{
 			name: "kvqueue: a ticket is put on a session of any age", file: queue + "session.go",
-			old: "s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= s.ttl/freshPart {", new: "s != nil {",
+			old: "s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {", new: "s != nil {",
 		},
 		mutant{
 			name: "kvqueue: a lease that waited begins with its session", file: queue + "acquire.go",

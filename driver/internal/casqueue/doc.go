@@ -29,9 +29,11 @@
 // one. The time that has passed is never overestimated: the clock is read after what an observation begins with, and
 // before what confirms it, and a clock that shows whole seconds is taken for as late as it can be in the first reading,
 // and as early in the second. An observation ends with the ticket, and with the next sign of life. Who writes one also
-// writes the heartbeat again as it is, so that the store keeps it as long: a process that finds none cannot know
-// whether there have been others since. All visitors together write about twice for each sign of life of a ticket that
-// blocks them, and each of them sends two to four requests more than the one that was refused. Without such a clock a
+// writes the heartbeats of the holders and of the next waiter again as they are, so that the store keeps them for two
+// minutes longer than those tickets live: a process that finds none cannot know whether there have been others since.
+// All visitors together write the queue about once for each sign of life that they see, and besides it one heartbeat for
+// each holder and one for the next waiter. A visitor sends two requests more than the one that was refused, and those
+// writes. Without such a clock a
 // ticket is removed only when one process has observed it for its whole life.
 //
 // A process that is closed within a minimum hold knows that no sign of life will follow. It writes into the record how

@@ -220,7 +220,7 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 	if err != nil {
 		return err
 	}
-	seen, processes := make(map[string]record), make(map[string]struct{})
+	seen := make(map[string]record)
 	e.mu.Lock()
 	e.observe(f, func(r *record) {
 		since := e.unchanged(r)
@@ -230,16 +230,19 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 		o := *r
 		o.Observed = &observation{now.Clock, now.Latest - asked.Sub(since), e.sign(r)}
 		seen[r.ID] = o
-		if o.Observed.Heartbeat != "" {
-			processes[r.Process] = struct{}{}
-		}
 	})
-	keep := f.doc.keep()
+	heartbeats := e.neededHeartbeats(f.doc, seen)
 	e.mu.Unlock()
 	var kept sync.WaitGroup
 	defer kept.Wait()
-	for process := range processes {
-		kept.Go(func() { e.keepHeartbeat(ctx, process, keep) })
+	slots := make(chan struct{}, inFlight)
+	for process, h := range heartbeats {
+		slots <- struct{}{}
+		kept.Go(func() {
+			defer func() { <-slots }()
+			_, err := e.store.Put(ctx, e.heartbeatKey(process), []byte(h.content), h.version, h.keep)
+			e.answered(err)
+		})
 	}
 	c := &change{queues: true} // it leaves as much space for leases as a ticket does
 	tried := 0
@@ -260,21 +263,45 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 	return e.change(ctx, f.key, c)
 }
 
-// keepHeartbeat has the store keep a heartbeat as it is, for as long as the document with an observation of it: its own
-// process may not have sent it for a ticket that lives as long, and the first visitor may come late. It is never kept for
-// less than its process wants: there may be tickets that live longer in other documents.
-func (e *Engine) keepHeartbeat(ctx context.Context, process string, keep time.Duration) {
-	e.mu.Lock()
-	b := e.heartbeats[process]
-	content, version := b.content, b.version
-	e.mu.Unlock()
-	_, kept, _ := strings.Cut(content, "/")
-	least, err := time.ParseDuration(kept)
-	if version == (Version{}) || err != nil { // there is none any more, or it does not say how long it is needed
-		return
+// keepSeen is how long the store keeps a heartbeat of which others were told, after the ticket can be taken for dead: the
+// next visitor may come late.
+const keepSeen = 2 * time.Minute
+
+// needed is a heartbeat that the store has to keep for longer than its process has asked for.
+type needed struct {
+	content string
+	version Version
+	keep    time.Duration
+}
+
+// neededHeartbeats returns the heartbeats, by process, that the store may have forgotten when what was seen of a ticket is to be
+// confirmed. Only tickets that block count: the holders, and the waiter that is the next. Those behind it send heartbeats as
+// long as they live, and may be observed when they are the next. No heartbeat is kept for less than its process wants:
+// there may be tickets that live longer in other documents. With mu held.
+func (e *Engine) neededHeartbeats(d *document, seen map[string]record) map[string]needed {
+	all := make(map[string]needed)
+	for _, q := range d.Queues {
+		waits := false
+		for i, granted := range driver.Granted(q.views()) {
+			r := &q.Tickets[i]
+			if !granted && waits {
+				continue
+			}
+			waits = waits || !granted
+			o, ok := seen[r.ID]
+			if !ok || o.Observed.Heartbeat == "" {
+				continue
+			}
+			s := e.heartbeats[r.Process]
+			_, wanted, _ := strings.Cut(s.content, "/")
+			has, err := time.ParseDuration(wanted)
+			keep := min(patience(r.life())+keepSeen, d.keep())
+			if s.version != (Version{}) && err == nil && keep > max(has, all[r.Process].keep) {
+				all[r.Process] = needed{s.content, s.version, keep}
+			}
+		}
 	}
-	_, err = e.store.Put(ctx, e.heartbeatKey(process), []byte(content), version, max(keep, least))
-	e.answered(err)
+	return all
 }
 
 // vouch writes that the first lease of a ticket of this process was there: jobs with a minimum hold come once in a period,

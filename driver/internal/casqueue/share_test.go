@@ -1,6 +1,7 @@
 package casqueue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -224,6 +225,78 @@ func TestVisitorOfShorterLease(t *testing.T) {
 		if b.visit(request("a", "second")) {
 			b.Errorf("granted %v after a renewal for %v", time.Since(renewed), long.TTL)
 		}
+	})
+}
+
+// A visitor has the store keep the heartbeats of the holder and of the next waiter, and of no other: those who wait send new
+// ones. None is kept for as long as the longest lease in the document.
+func TestVisitorKeepsFewHeartbeats(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		r := request("a", "holder")
+		r.TTL = 10 * time.Minute
+		b.take(holder, r)
+		b.renew(holder, r)
+		var next *Engine
+		for i := range window {
+			e, _ := b.open()
+			b.waits(e, request("a", fmt.Sprint("waiter", i)))
+			time.Sleep(time.Second)
+			if i == 0 {
+				next = e
+			}
+		}
+		visitor, p := b.open()
+		var kept atomic.Int32
+		p.with(func(verb, key string) fault {
+			if verb == "put" && strings.Contains(key, ":h:") {
+				kept.Add(1)
+			}
+			return fine
+		})
+		if _, err := visitor.Acquire(b.Context(), request("a", "visit")); !errors.Is(err, driver.ErrNotAcquired) {
+			b.Fatal(err)
+		}
+		if n := kept.Load(); n != 1 { // others have told of the holder
+			b.Errorf("%d heartbeats were written again, want that of the next waiter", n)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if keep := time.Until(b.docs[next.heartbeatKey(next.process)].until); keep > 3*time.Minute {
+			b.Errorf("the heartbeat of a waiter is kept for %v", keep)
+		}
+	})
+}
+
+// If there are many holders, a visitor sends few requests at once.
+func TestVisitorKeepsHeartbeatsOfMany(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.most = 1 << 20
+		for i := range 50 {
+			e, _ := b.open()
+			r := request("a", fmt.Sprint("holder", i))
+			r.Shared = true
+			b.take(e, r)
+			b.renew(e, r)
+			_ = e.Close()
+		}
+		visitor, p := b.open()
+		var sent atomic.Int32
+		p.with(func(verb, key string) fault {
+			if verb == "put" && strings.Contains(key, ":h:") {
+				sent.Add(1)
+				return never
+			}
+			return fine
+		})
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		time.AfterFunc(time.Second/2, func() {
+			if n := sent.Load(); n == 0 || n > inFlight {
+				b.Errorf("%d requests at once, want %d at the most", n, inFlight)
+			}
+		})
+		_, _ = visitor.Acquire(ctx, request("a", "visit"))
 	})
 }
 

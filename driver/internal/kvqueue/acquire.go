@@ -233,13 +233,13 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 func (e *Engine) joined(t *ticket, notify func()) {
 	e.mu.Lock()
 	s := t.session
-	s.waiting++
+	s.needed++
 	e.plan(s.sent.Add(s.ttl / keepPart))
 	e.mu.Unlock()
 	defer func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		s.waiting--
+		s.needed--
 	}()
 	notify()
 }

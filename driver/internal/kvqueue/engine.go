@@ -53,7 +53,7 @@ var (
 const (
 	requestBound = 10 * time.Second       // one request of a background task
 	tryBound     = 2 * time.Second        // one of several tries: another server, or connection, may answer the next
-	silence      = time.Second            // what ends sooner with its context may have had too little time
+	silence      = 500 * time.Millisecond // what ends sooner with its context may have had too little time
 	endBound     = 2 * time.Second        // the end of a session that nobody needs
 	closeBound   = 100 * time.Millisecond // the same at Close (D17)
 	retryFirst   = 20 * time.Millisecond  // between two tries

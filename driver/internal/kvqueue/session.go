@@ -25,7 +25,7 @@ type session struct {
 	ttl     time.Duration // as granted
 	sent    time.Time     // when the last request that started the TTL anew was sent
 	tickets int           // one may be here, or not: see Shorten
-	waiting int           // how many of these are put, or wait, and how many calls of Joined run; for them the engine keeps it alive
+	needed  int           // by puts, waiters and calls of Joined that run: the engine keeps it alive for them
 	idle    time.Time     // since when it has no tickets
 	retired bool          // it takes no more tickets
 	over    bool          // it has ended, or is being ended
@@ -47,6 +47,11 @@ const (
 	freshPart = 6 // a ticket needs a session that was kept alive within this part of its TTL
 	keepPart  = 3 // and the engine keeps the sessions of waiters alive this often
 	idleFor   = 10 * time.Second
+
+	// A suspension that is shorter than this part of a session's TTL, and than a second, is in the safety margin of the
+	// leases on it, and may be a small step of the wall clock.
+	suspendedPart = 100
+	suspendedMost = time.Second
 )
 
 // attach counts a ticket on a session that was kept alive after since. It opens a
@@ -74,7 +79,7 @@ func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session,
 // fresh returns the current session if it can be used as it is: it was kept alive after since,
 // and the machine was not suspended for long after that. With mu held.
 func (c *class) fresh(since time.Time) *session {
-	if s := c.current; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= s.ttl/freshPart {
+	if s := c.current; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {
 		return s
 	}
 	return nil
@@ -223,12 +228,6 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	e.mu.Lock()
 	defer e.unlock()
 	switch {
-	case errors.Is(err, ErrSessionOver):
-		e.storeErr = nil // the store has answered
-	case ctx.Err() == nil || time.Since(sent) >= silence:
-		e.storeErr = err
-	}
-	switch {
 	case err == nil:
 		if sent.After(s.sent) {
 			s.sent, s.ttl = sent, ttl
@@ -236,10 +235,16 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 		if s.failing { // watches may hang on dead connections
 			e.recheck()
 		}
+		e.storeErr, s.failing = nil, false
 	case errors.Is(err, ErrSessionOver):
+		e.storeErr = nil
 		e.sessionOver(s)
+	case ctx.Err() == nil:
+		e.storeErr, s.failing = err, true
+	case time.Since(sent) >= silence:
+		e.storeErr, s.failing = ErrSilent, true
+	default: // the end of ctx says nothing of the store
 	}
-	s.failing = err != nil
 	return err
 }
 
@@ -325,7 +330,7 @@ func (e *Engine) keepSession(s *session, now time.Time) {
 			e.end(s)
 			return
 		}
-	case s.waiting == 0:
+	case s.needed == 0:
 		return
 	default:
 		if due = s.sent.Add(s.ttl / keepPart); s.retryAt.After(due) {

@@ -14,7 +14,7 @@ func TestAcquireAfterSuspension(t *testing.T) {
 	b.drop(b.e, b.get(b.e, request("a", "0")))
 	b.e.mu.Lock()
 	for s := range b.e.sessions {
-		setBack(&s.sent, 25*time.Second)
+		setBack(&s.sent, 4*time.Second)
 	}
 	b.e.mu.Unlock()
 	b.drop(b.e, b.get(b.e, request("a", "1")))

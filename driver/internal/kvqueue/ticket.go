@@ -78,7 +78,7 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop, seen: e.tick(),
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
-	s.waiting++ // until its put has ended
+	s.needed++ // until its put has ended
 	e.plan(s.sent.Add(s.ttl / keepPart))
 	q.slots[t.slot] = t
 	e.tickets[t.ID] = t
@@ -109,7 +109,7 @@ func (e *Engine) find(h driver.Hold) *ticket {
 // putEnded ends the put of a ticket. With mu held.
 func (t *ticket) putEnded(s state) {
 	if t.state == putting {
-		t.session.waiting--
+		t.session.needed--
 	}
 	t.state, t.stop = s, nil
 	if t.settled != nil {
@@ -150,7 +150,7 @@ func (e *Engine) wait(t *ticket) {
 	t.ended = make(chan struct{})
 	i, _ := q.position(t.Number)
 	q.waiters = slices.Insert(q.waiters, i, t)
-	t.session.waiting++
+	t.session.needed++
 	e.plan(t.session.sent.Add(t.session.ttl / keepPart))
 	if q.watcher == nil {
 		q.watcher = newWatcher(q)
@@ -168,7 +168,7 @@ func (e *Engine) unwait(t *ticket) {
 	if i, ok := q.position(t.Number); ok {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
-	t.session.waiting--
+	t.session.needed--
 	if len(q.waiters) == 0 {
 		q.waiters = nil
 		q.watcher.idle.Reset(linger)

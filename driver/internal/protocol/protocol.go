@@ -10,6 +10,7 @@ package protocol
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -19,7 +20,9 @@ type Check struct {
 	own, where, remedy string
 
 	done atomic.Bool
-	turn chan struct{} // held by the caller that asks the store
+
+	mu   sync.Mutex
+	turn chan struct{} // held by the caller that asks the store; replaced if its answer takes long
 }
 
 // patience is how long a caller waits for the answer to another one.
@@ -37,23 +40,34 @@ func (c *Check) Own() string { return c.own }
 // Do returns a [*Mismatch] if the store has another version than the driver's own. It
 // calls ask, which reads the version, "" for none. For a request that writes, ask writes
 // the driver's own version if there is none, in such a way that concurrent writers all
-// read the same one, and returns it. Do calls ask for one caller at a time, unless the answer
-// takes long, and never again once it was the driver's own version.
+// read the same one, and returns it. Do calls ask for one caller at a time, and for one more each
+// second in which there is no answer, and never again once it was the driver's own version.
 func (c *Check) Do(ctx context.Context, ask func(context.Context) (string, error)) error {
-	if c.done.Load() {
-		return nil
+	for !c.done.Load() {
+		c.mu.Lock()
+		turn := c.turn
+		c.mu.Unlock()
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+			if c.done.Load() {
+				return nil
+			}
+			return c.compare(ask(ctx))
+		case <-time.After(patience): // the request of the caller that asks may be lost
+			c.mu.Lock()
+			if c.turn == turn {
+				c.turn = make(chan struct{}, 1)
+			}
+			c.mu.Unlock()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-time.After(patience): // the request of the caller that asks may be lost
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if c.done.Load() {
-		return nil
-	}
-	found, err := ask(ctx)
+	return nil
+}
+
+func (c *Check) compare(found string, err error) error {
 	switch {
 	case err != nil:
 		return err

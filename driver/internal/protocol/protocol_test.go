@@ -119,3 +119,26 @@ func TestOneHangs(t *testing.T) {
 		cancel()
 	})
 }
+
+// No request is answered. The callers do not all ask at once then: there is one more request a second.
+func TestAllHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCheck()
+		ctx, cancel := context.WithCancel(t.Context())
+		var asked atomic.Int32
+		for range 50 {
+			go func() {
+				_ = c.Do(ctx, func(ctx context.Context) (string, error) {
+					asked.Add(1)
+					<-ctx.Done()
+					return "", ctx.Err()
+				})
+			}()
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if n := asked.Load(); n != 2 {
+			t.Errorf("%d requests after 1.5 s, want 2", n)
+		}
+		cancel()
+	})
+}

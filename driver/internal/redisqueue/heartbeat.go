@@ -71,7 +71,8 @@ type waiting struct {
 // nodeState is what one node has answered about a queue.
 type nodeState struct {
 	asked   bool      // a heartbeat is under way
-	all     bool      // the next one asks after all tickets
+	forAll  bool      // it asks after all tickets
+	all     bool      // the next one does
 	err     error     // of the last heartbeat
 	seen    time.Time // when the last heartbeat that was answered was sent
 	moves   time.Time // when the queue may move by itself; zero: never
@@ -271,7 +272,7 @@ func (h *Heartbeats) send(w *waiting) {
 		if !p.asked {
 			p.asked = true
 			asked[i] = w.sample(p.all)
-			p.all = false
+			p.forAll, p.all = p.all, false
 		} else if p.err == nil {
 			p.err = errNoAnswer
 		}
@@ -322,7 +323,7 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 	}
 	if err != nil {
 		p.err = err
-		p.all = p.all || len(asked) > sampleSize // it has asked for all
+		p.all = p.all || p.forAll
 	} else {
 		lapsed = h.noteAnswer(w, node, begun)
 		p.take(ParseOutlook(reply[0], reply[1]))

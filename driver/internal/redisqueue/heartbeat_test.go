@@ -194,6 +194,28 @@ func TestFailedHeartbeatForAll(t *testing.T) {
 	})
 }
 
+// So is one for all of a few tickets, when there are many by then.
+func TestFailedHeartbeatForFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(1)
+		defer f.h.Close()
+		for i := range 10 {
+			f.h.Enter("a", fmt.Sprint("x", i), time.Minute, time.Now())
+		}
+		f.set(0, func(int) (any, error) { return nil, errors.New("the connection was reset") })
+		f.h.Recheck()
+		f.wait(10 * ms)
+		for i := range 20 {
+			f.h.Enter("a", fmt.Sprint("y", i), time.Minute, time.Now())
+		}
+		f.set(0, answers(-1, 0, IsWaiting))
+		f.wait(retryAfter)
+		if f.last() != 30 {
+			t.Errorf("asked after %d tickets, want all", f.last())
+		}
+	})
+}
+
 // If a majority has not answered for too long, each ticket is reported as lapsed, and all
 // of them are asked for at once.
 func TestHeartbeatsLapse(t *testing.T) {
