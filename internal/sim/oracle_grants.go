@@ -50,7 +50,7 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
 		h.begun, h.asked, h.fixed = o.w.begun, time.Time{}, true // perhaps
-		if o.w.sessions > 0 { // its ticket ends with the session that was asked for
+		if o.w.sessions > 0 {                                    // its ticket ends with the session that was asked for
 			for _, other := range o.calls {
 				if other.p == c.p && other.s.owner == c.s.owner && other.parts[p.name] != nil {
 					h.ttl = min(h.ttl, other.s.ttl)
@@ -144,7 +144,7 @@ func (o *oracle) overtaken(p *part) {
 		if c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
 			continue
 		}
-		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || slices.ContainsFunc(c.s.names, o.anyBroken) { // a group ends when one of its locks is lost
+		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || slices.ContainsFunc(c.s.names, func(name string) bool { return o.anyBroken(name, c.begun) }) { // a group ends when one of its locks is lost
 			continue
 		}
 		if c.s.shared && p.c.s.shared {
@@ -162,13 +162,20 @@ func (c *call) isOver() bool {
 	return c.ctx.Err() != nil || c.s.wait >= 0 && time.Since(c.begun) >= c.s.wait
 }
 
-// anyBroken reports whether a ticket of a name was broken: nobody knows whose. With mu held.
-func (o *oracle) anyBroken(name string) bool { return len(o.broken[name]) > 0 }
+// anyBroken reports whether a ticket of a name was broken since then: nobody knows whose. With mu held.
+func (o *oracle) anyBroken(name string, since time.Time) bool {
+	for _, at := range o.broken[name] {
+		if !at.Before(since) {
+			return true
+		}
+	}
+	return false
+}
 
 // wasBroken reports whether a ticket was broken. Stores that are composed show a waiter by
 // another number. With mu held.
 func (o *oracle) wasBroken(name string, token uint64) bool {
-	return o.broken[name][token] || len(o.w.servers) > 1 && o.anyBroken(name)
+	return !o.broken[name][token].IsZero() || len(o.w.servers) > 1 && o.anyBroken(name, o.w.begun)
 }
 
 // releasing notes that a release begins.
