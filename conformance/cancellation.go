@@ -156,8 +156,11 @@ var cancellation = topic("cancellation",
 			e.sleep(2 * lastingTTL)
 			e.holds(k, "two TTLs after the context of its Acquire ended")
 			p.waits("the lock is renewed")
+			begun := time.Now()
 			e.ok(k.Release(ctx), "release under a cancelled context")
-			e.release(p.granted(patient, "the holder released"))
+			next := p.granted(patient, "the holder released")
+			e.atMost(p.at.Sub(begun), slack, "the grant after a release under a cancelled context")
+			e.release(next)
 		}),
 	newCase("driver-returns", "D16 D14 C8",
 		"every method of the driver returns soon after its context ends, and never returns ErrLost because of that", func(e *env) {

@@ -35,9 +35,11 @@ var mutants = map[mutant.Bug]string{
 	mutant.CutsIDs:          `ownership/longest-ids`,
 	mutant.RefusedLeavesOne: `fairness/try-leaves-no-ticket`,
 	mutant.RefusedQueued:    `fairness/try-never-queued fairness/try-cut-off`,
-	mutant.LateHandOff:      `fairness/hand-off-time close/releases loss/break-notifies-holder cancellation/writer-leaves`,
+	mutant.LateHandOff: `fairness/hand-off-time close/releases loss/break-notifies-holder cancellation/writer-leaves
+		cancellation/acquisition-only`,
 	mutant.PollsSlowly:      `fairness/hand-off-time`,
 	mutant.PollsLater:       `fairness/hand-off-time`,
+	mutant.HeardOnce:        `fairness/hand-off-time`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
 	mutant.NeverJoined:      `fairness/joined-called-once reentry/owner-takes-over`,
 	mutant.JoinedTwice:      `fairness/joined-called-once`,

@@ -24,8 +24,8 @@ const (
 var errAnswerLost = errors.New("wire: the request was executed and its answer lost")
 
 // wire is a Link between the core and any driver. It can also drop single answers, after
-// the store has executed the request. Of the optional interfaces it has those that the
-// cases need which may use it.
+// the store has executed the request. It has only those optional interfaces that its cases
+// need.
 type wire struct {
 	*link.Interceptor
 

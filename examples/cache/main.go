@@ -98,6 +98,6 @@ func (c *cache) build() {
 type result struct{ without, with *cache }
 
 func (r result) String() string {
-	return fmt.Sprintf("%d visitors of a page that has expired\nwithout a lock: built %d times, served %d times\nwith the lock:  built %d times, served %d times",
+	return fmt.Sprintf("%d visitors of a page that has expired\nwithout a lock: pages built: %d, served: %d\nwith the lock:  pages built: %d, served: %d",
 		visitors, r.without.built, r.without.served, r.with.built, r.with.served)
 }

@@ -84,6 +84,7 @@ func serve(ctx context.Context, o *outage, d driver.Driver) (ps phases, err erro
 			if err := locker.Do(ctx, l, "report", work); err != nil {
 				return ps, err
 			}
+			time.Sleep(50 * time.Millisecond)
 		}
 		for range requests {
 			switch err := locker.Do(ctx, l, "report", work); {
@@ -102,8 +103,8 @@ func serve(ctx context.Context, o *outage, d driver.Driver) (ps phases, err erro
 	return ps, nil
 }
 
-// outage is a store that is unavailable while away is true, when nothing is held there: what
-// arrives then is refused.
+// outage is a store that refuses all requests while away is true. No lock is held there when
+// that begins, so nothing has to be renewed or released meanwhile.
 type outage struct {
 	driver.Driver
 	away atomic.Bool

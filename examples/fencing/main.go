@@ -6,9 +6,9 @@
 // Two workers, each with a Locker of its own, take the lock, read a stock of 10 items and
 // write one item less. The first, A, stands still as soon as it has read, as a process does
 // that is stopped or swapped out, until its lease has ended and B has the lock. It could ask
-// the lock before it writes, and stand still a moment later. That is done three times: without
-// a guard, with a guard that compares tokens at the write alone, and with one that the read
-// raises too.
+// the lock before it writes, and stand still a moment later. The program has them do so three
+// times: without a guard, with a guard that compares tokens at the write alone, and with one
+// that the read raises too.
 package main
 
 import (

@@ -6,7 +6,8 @@
 //
 // Each candidate has a Locker of its own, as another process would. The leader's is
 // closed here, which gives the lock back, and a standby is elected at once. After a
-// SIGKILL a standby is elected when the leader's lease ends, at most its TTL later.
+// SIGKILL a standby is elected when the leader's lease has ended in the store, which takes
+// at most the Crash of the driver's Bounds: about the TTL on some stores, longer on others.
 package main
 
 import (

@@ -46,15 +46,16 @@ func main() {
 }
 
 func run(ctx context.Context, url string) (r result, err error) {
-	for way, locked := range []way{unlocked, oneByOne, together} {
-		r[way] = newBank()
+	for i, locked := range []way{unlocked, oneByOne, together} {
+		b := newBank()
+		r[i] = b
 		var group errgroup.Group
 		for i := range payers + refunders {
 			from, to := customer(i), "shop"
 			if i >= payers {
 				from, to = to, from
 			}
-			group.Go(func() error { return pay(ctx, url, r[way], locked, from, to) })
+			group.Go(func() error { return pay(ctx, url, b, locked, from, to) })
 		}
 		if err := group.Wait(); err != nil {
 			return r, err
@@ -72,8 +73,12 @@ func pay(ctx context.Context, url string, b *bank, locked way, from, to string) 
 	defer l.Close()
 	for range transfers {
 		err := locked(ctx, l, from, to, func() { b.transfer(from, to, 10) })
-		if errors.Is(err, locker.ErrUnavailable) || err != nil && !errors.Is(err, locker.ErrNotAcquired) {
-			return err // and if somebody else has an account for too long, this transfer is given up
+		switch {
+		case errors.Is(err, locker.ErrUnavailable): // it may be ErrNotAcquired as well
+			return err
+		case errors.Is(err, locker.ErrNotAcquired): // somebody else has an account for too long: this transfer is given up
+		case err != nil:
+			return err
 		}
 	}
 	return nil
@@ -111,7 +116,7 @@ func together(ctx context.Context, l locker.Locker, from, to string, f func()) (
 
 func customer(i int) string { return fmt.Sprint("customer:", i%customers) }
 
-type result [3]*bank // by the way
+type result [3]*bank // without a lock, with one after the other, with both
 
 func (r result) String() string {
 	return fmt.Sprintf("%d transfers between accounts that hold %d\nwithout a lock:           %v\none lock, then the next:  %v\nAcquireAll:               %v",

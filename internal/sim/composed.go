@@ -56,7 +56,7 @@ type checkedAll struct {
 func (c checkedAll) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	asked := time.Now()
 	g, err := c.contract.Acquire(ctx, r)
-	if ctx.Err() != nil || !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrNotAcquired) || c.w.lateSince(asked) {
+	if ctx.Err() != nil || !errors.Is(err, driver.ErrLost) && !errors.Is(err, driver.ErrNotAcquired) || c.w.lateSince(c.process, asked) {
 		return g, err
 	}
 	c.w.at(time.Now().Add(time.Second), func() {
@@ -69,11 +69,13 @@ func (c checkedAll) Acquire(ctx context.Context, r driver.Request) (driver.Grant
 	return g, err
 }
 
-// lateSince reports whether a fault may have made a request late since then.
-func (w *world) lateSince(t time.Time) bool {
+// lateSince reports whether a fault may have made a request of a process late since then.
+func (w *world) lateSince(process string, t time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.faults, func(f interval) bool { return f.kind != "cut" && f.to.Add(recovery).After(t) })
+	return slices.ContainsFunc(w.faults, func(f interval) bool {
+		return f.kind != "cut" && (f.process == "" || f.process == process) && f.to.Add(recovery).After(t)
+	})
 }
 
 func (w *world) checkAll(process string, d *compose.AllDriver, on ...int) driver.Driver {

@@ -93,8 +93,8 @@
 // # What it cannot show
 //
 // All processes share one clock, so clocks that differ, or run at different rates, and
-// machines that are suspended are not simulated (but servers of Redis have clocks of their own,
-// which run at rates of their own); a process that is "suspended" hears and
+// machines that are suspended are not simulated (but some servers have clocks of their own,
+// and those of Redis and PostgreSQL run at rates of their own); a process that is "suspended" hears and
 // sends nothing and takes no step, but its timers run. Its locks end by the clock, and
 // may be regranted while it is away: the oracle says about it what it says about all. A
 // model may be kinder than the server that it stands for: the suites on real servers

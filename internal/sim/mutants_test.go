@@ -125,7 +125,7 @@ var concern = []struct{ files, worlds string }{
 	{"driver/dynamodb/", "dynamodb"},
 	{"driver/nats/", "nats"},
 	{"driver/consul/", "consul"},
-	{"driver/internal/casqueue/", "memcached,dynamodb"},
+	{"driver/internal/casqueue/", "memcached,dynamodb,nats"},
 	{"driver/etcd/", "etcd"},
 	{"driver/internal/sqlqueue/", "postgres"},
 	{"driver/postgres/", "postgres"},

@@ -161,7 +161,7 @@ func openBucket(s *server, process string) (driver.Driver, *path, error) {
 		return nil, nil, err
 	}
 	d, err := nats.New(nc)
-	return ownedNATS{&contract{w: s.w, m: b, d: d, process: process}, natsDriver{d}, nc}, p, err
+	return ownedNATS{&contract{w: s.w, m: b, d: d, process: process, again: newStream(s.w.seed, "again").one(2)}, natsDriver{d}, nc}, p, err
 }
 
 // link makes the server's end of a connection. A client that is given to the driver may go on sending.

@@ -19,18 +19,18 @@ type oracle struct {
 	mu       sync.Mutex
 	degraded bool // a substitute has granted a lock: two may hold a name
 	calls    []*call
-	holds    map[string][]*hold // by name, all that there ever were
-	broken   map[string]map[uint64]bool
-	untold   map[string]time.Time        // when an operator has last removed a ticket of a name, and told nobody
-	events   map[uint64]locker.EventKind // the last of each acquisition
-	grants   map[uint64]time.Time        // the time of each
-	renewed  map[uint64]time.Time        // when the last renewal of each was asked for
-	losses   map[loss]time.Time          // of which a process was notified
+	holds    map[string][]*hold              // by name, all that there ever were
+	broken   map[string]map[uint64]time.Time // when a break of a ticket began
+	untold   map[string]time.Time            // when an operator has last removed a ticket of a name, and told nobody
+	events   map[uint64]locker.EventKind     // the last of each acquisition
+	grants   map[uint64]time.Time            // the time of each
+	renewed  map[uint64]time.Time            // when the last renewal of each was asked for
+	losses   map[loss]time.Time              // of which a process was notified
 }
 
 func newOracle(w *world) *oracle {
 	return &oracle{
-		w: w, holds: make(map[string][]*hold), broken: make(map[string]map[uint64]bool), untold: make(map[string]time.Time),
+		w: w, holds: make(map[string][]*hold), broken: make(map[string]map[uint64]time.Time), untold: make(map[string]time.Time),
 		events: make(map[uint64]locker.EventKind), grants: make(map[uint64]time.Time), renewed: make(map[uint64]time.Time), losses: make(map[loss]time.Time),
 	}
 }
@@ -158,7 +158,7 @@ func (o *oracle) observe(p *process) func(context.Context, locker.Event) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			c.parts[e.Name].rejoined = true
-			if (!o.mayLose(p, c.begun, time.Now(), c.s.ttl) || o.couldKeep(c, c.parts[e.Name])) && !o.anyBroken(e.Name) && !o.w.dropped(e.Name) && p.plan.observer != "slow" { // a grant may be over when a slow observer has heard that it waits
+			if (!o.mayLose(p, c.begun, time.Now(), c.s.ttl) || o.couldKeep(c, c.parts[e.Name])) && !o.anyBroken(e.Name, c.begun) && !o.w.dropped(e.Name) && p.plan.observer != "slow" { // a grant may be over when a slow observer has heard that it waits
 				o.w.fail("%s: a waiting ticket for %s was lost without a reason: %v", c.t.name, e.Name, e.Err)
 			}
 		case locker.EventRenewed:
@@ -266,9 +266,9 @@ func (o *oracle) breaks(name string, token uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.broken[name] == nil {
-		o.broken[name] = make(map[uint64]bool)
+		o.broken[name] = make(map[uint64]time.Time)
 	}
-	o.broken[name][token] = true
+	o.broken[name][token] = time.Now()
 	if o.w.unheard {
 		o.untold[name] = time.Now()
 	}

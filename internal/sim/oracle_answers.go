@@ -119,7 +119,7 @@ func (o *oracle) isTrue(c *call, err error) {
 // unavailable reports whether the store may have been unavailable to a call.
 func (o *oracle) unavailable(c *call) bool {
 	o.mu.Lock()
-	over, broken := c.over, o.anyBroken(c.s.names[0])
+	over, broken := c.over, o.anyBroken(c.s.names[0], c.begun)
 	part := c.parts[c.s.names[0]]
 	waited := o.w.exact && len(c.parts) == 1 && c.s.owner == "" && part != nil && !part.queued.IsZero()
 	o.mu.Unlock()

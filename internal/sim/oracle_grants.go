@@ -147,7 +147,7 @@ func (o *oracle) overtaken(p *part) {
 		if c.p.isDead() || c.p.isClosing() || c.isOver() || c.p.plan.observer == "slow" || c.s.ttl < shortTTL || c.s.owner != "" { // who has an owner may wait for what its own process asks for
 			continue
 		}
-		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || slices.ContainsFunc(c.s.names, o.anyBroken) { // a group ends when one of its locks is lost
+		if o.w.lostSince(a.queued) || o.w.disturbed(c.p.name, a.queued, time.Now()) || slices.ContainsFunc(c.s.names, func(name string) bool { return o.anyBroken(name, c.begun) }) { // a group ends when one of its locks is lost
 			continue
 		}
 		if c.s.shared && p.c.s.shared {
@@ -165,13 +165,20 @@ func (c *call) isOver() bool {
 	return c.ctx.Err() != nil || c.s.wait >= 0 && time.Since(c.begun) >= c.s.wait
 }
 
-// anyBroken reports whether a ticket of a name was broken: nobody knows whose. With mu held.
-func (o *oracle) anyBroken(name string) bool { return len(o.broken[name]) > 0 }
+// anyBroken reports whether a ticket of a name was broken since then: nobody knows whose. With mu held.
+func (o *oracle) anyBroken(name string, since time.Time) bool {
+	for _, at := range o.broken[name] {
+		if !at.Before(since) {
+			return true
+		}
+	}
+	return false
+}
 
 // wasBroken reports whether a ticket was broken. Stores that are composed show a waiter by
 // another number. With mu held.
 func (o *oracle) wasBroken(name string, token uint64) bool {
-	return o.broken[name][token] || len(o.w.servers) > 1 && o.anyBroken(name)
+	return !o.broken[name][token].IsZero() || len(o.w.servers) > 1 && o.anyBroken(name, o.w.begun)
 }
 
 // releasing notes that a release begins.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +132,35 @@ func TestCutOff(t *testing.T) {
 			t.Errorf("violations: %v; the call has ended at %v", w.broken, c.ended)
 		}
 	})
+}
+
+// A break excuses that a waiter is overtaken only if it began when the waiter had asked.
+func TestOvertakenAfterABreak(t *testing.T) {
+	for when, want := range map[string]int{"before": 1, "after": 0} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(*testing.T) {
+				w := &world{begun: time.Now()}
+				o := newOracle(w)
+				p := &process{w: w, o: o, name: "p0", plan: &processPlan{}}
+				if when == "before" {
+					o.breaks("n0", 1)
+				}
+				for range 2 {
+					time.Sleep(time.Second)
+					c := &call{p: p, t: &thread{name: "p0.0"}, s: &step{names: []string{"n0"}, ttl: time.Minute, wait: -1}, ctx: context.Background(), begun: time.Now()}
+					c.parts = map[string]*part{"n0": {c: c, name: "n0", queued: time.Now()}}
+					o.calls = append(o.calls, c)
+				}
+				if when == "after" {
+					o.breaks("n0", 1)
+				}
+				o.overtaken(o.calls[1].parts["n0"])
+				if len(w.broken) != want {
+					t.Errorf("violations: %v, want %d", w.broken, want)
+				}
+			})
+		})
+	}
 }
 
 // What becomes of several messages of a kind, one after the other.

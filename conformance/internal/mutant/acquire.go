@@ -195,6 +195,8 @@ func (d *Driver) interval(pause time.Duration) time.Duration {
 		return 250 * time.Millisecond
 	case PollsLater:
 		return pause
+	case HeardOnce:
+		return 1200 * time.Millisecond
 	}
 	return Liveness / 4
 }
@@ -204,7 +206,8 @@ func (d *Driver) interval(pause time.Duration) time.Duration {
 func (d *Driver) notified(t *ticket) <-chan struct{} {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	if d.cut || d.drop || d.s.paused || !d.s.up || d.s.has(PollsSlowly) || d.s.has(PollsLater) {
+	polls := d.s.has(PollsSlowly) || d.s.has(PollsLater) || d.s.has(HeardOnce) && d.heard[t.r.Name]
+	if d.cut || d.drop || d.s.paused || !d.s.up || polls {
 		return nil
 	}
 	return t.done
@@ -250,6 +253,7 @@ func (d *Driver) touch(t *ticket) state {
 		}
 		return gone
 	case t.held:
+		d.heard[t.r.Name] = true
 		return granted
 	}
 	t.touched = time.Now()

@@ -27,6 +27,7 @@ const (
 	LateHandOff      Bug = "the next is granted at the next poll"
 	PollsSlowly      Bug = "waiters poll every 250 ms"
 	PollsLater       Bug = "waiters poll ever more slowly, up to every 250 ms"
+	HeardOnce        Bug = "a driver is notified of one grant for each name, and then polls"
 	NoSettleOnCancel Bug = "a waiter that leaves does not let those behind it through"
 	NeverJoined      Bug = "Joined is never called"
 	JoinedTwice      Bug = "Joined is called at every request"

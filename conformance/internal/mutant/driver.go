@@ -33,6 +33,7 @@ type Driver struct {
 	wasCut bool
 	tokens uint64
 	forgot map[string]bool // for ForgetsRelease: tickets
+	heard  map[string]bool // for HeardOnce: names
 }
 
 var (
@@ -50,7 +51,7 @@ var (
 func (s *Store) Open() *Driver {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := &Driver{s: s, closing: make(chan struct{})}
+	d := &Driver{s: s, closing: make(chan struct{}), heard: make(map[string]bool)}
 	switch s.bug {
 	case FewConnections:
 		d.conns = make(chan struct{}, 4)
