@@ -163,7 +163,8 @@ bench: ## measure against raw stores and peers (make bench STORES=redis: two min
 	@export LOCKER_TEST_SERVERS=installed; \
 	$(call in,bench,go run . $(if $(STORES),-stores $(STORES)) $(FLAGS))
 
-# As root also with full disks and partitions. The report is in the user's cache.
+# As root also with full disks and partitions. The totals are in the user's cache: another run adds
+# to them.
 .PHONY: soak
 soak: STORE ?= redis
 soak: HOURS ?= 0.05

@@ -47,10 +47,10 @@ func main() {
 	testbed.RunChild()
 	name := flag.String("store", "redis", "the store: "+strings.Join(storeNames(), ", "))
 	length := flag.Duration("for", 3*time.Minute, "how long")
-	dir := flag.String("dir", "", "folder of the report (default: one in the user's cache)")
+	dir := flag.String("dir", "", "folder of the totals, to which a later run adds (default: one in the user's cache)")
 	workers := flag.Int("workers", 5, "processes at once")
 	threads := flag.Int("threads", 4, "goroutines of a process")
-	seed := flag.Uint64("seed", 0, "of the faults (default: any)")
+	seed := flag.Uint64("seed", 0, "of the faults (default: the number of the run)")
 	flag.Parse()
 	if err := run(*name, *dir, *length, *workers, *threads, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
@@ -79,13 +79,14 @@ func run(name, dir string, length time.Duration, workers, threads int, seed uint
 		s.dir = filepath.Join(cache, "locker", "soak", name)
 	}
 	s.dir, _ = filepath.Abs(s.dir)
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+	t, err := load(s.dir, name)
+	if err != nil {
 		return err
 	}
-	s.totals = newTotals(name)
-	s.totals.Workers = workers
+	s.totals = t
+	t.Workers, t.LeftOut = workers, nil
 	if s.seed == 0 {
-		s.seed = rand.Uint64()
+		s.seed = uint64(t.Runs) + 1
 	}
 	s.crew = make([]atomic.Pointer[testbed.Process], workers)
 	return s.run(length)
@@ -107,6 +108,7 @@ func (s *soak) run(length time.Duration) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
+	s.totals.Runs++
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	stopWatch := s.watch()
@@ -115,8 +117,8 @@ func (s *soak) run(length time.Duration) error {
 	stopWatch()
 	err = errors.Join(err, s.witness.save(s.dir))
 	fmt.Print("\n", s.totals.report(), "\nin ", s.dir, "\n")
-	if n := len(s.totals.Violations); n > 0 {
-		err = errors.Join(err, fmt.Errorf("%d violations", n))
+	if s.totals.violated > 0 {
+		err = errors.Join(err, fmt.Errorf("%d violations", s.totals.violated))
 	}
 	return err
 }
@@ -179,7 +181,7 @@ func (s *soak) learn(ctx context.Context) error {
 		s.witness.grace = max(s.witness.grace, ttl)
 	}
 	s.witness.recovery = s.witness.patience + 5*time.Second
-	fmt.Printf("%s, %s, seed %d: waits may last %v after a fault\n", s.store.name, s.totals.Version, s.seed, s.witness.recovery)
+	fmt.Printf("%s, %s: waits may last %v after a fault\n", s.store.name, s.totals.Version, s.witness.recovery)
 	return nil
 }
 

@@ -223,6 +223,7 @@ func (w *witness) violate(key, what string, at int64, holders ...*hold) {
 		}
 	}
 	w.totals.Violations = append(w.totals.Violations, b.String())
+	w.totals.violated++
 	fmt.Println("VIOLATION:", b.String())
 }
 
