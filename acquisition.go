@@ -232,12 +232,15 @@ func (a *acquisition) isClaim(g driver.Grant) bool {
 	return g.Claim > 0 && (a.c.margin > g.Claim/3 || a.r.minHold > g.Claim)
 }
 
+// leastPatience is how long a renewal may take, however little is left of the lease.
+const leastPatience = 50 * time.Millisecond
+
 // renewFirst renews the lease of a grant before its caller gets it. The lease may be over by
 // the clock: the machine may have been suspended while the ticket waited. If the renewal
 // fails, or the call has ended, the caller gets the grant as it came, while that is valid and
 // more than a claim. So a request that hangs is given up after a third of the validity, in time
-// for the schedule to renew the lease, but not before 50 ms. If the lease is over by then, the
-// store is asked again, and gets the usual time for an answer.
+// for the schedule to renew the lease. If there is too little time for that, the store is asked
+// again, and gets the usual time for an answer.
 func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*Lock, error) {
 	c := a.c
 	usual, cancel := context.WithTimeoutCause(a, c.answerTimeout, noAnswer(c.answerTimeout))
@@ -245,15 +248,15 @@ func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*L
 	ctx, asked, err := usual, c.clock.now(), usual.Err()
 	usable := !a.isClaim(g) && asked.Before(validUntil)
 	if usable {
-		ctx, cancel = context.WithTimeout(usual, max(validUntil.Sub(asked)/3, 50*time.Millisecond))
+		ctx, cancel = context.WithTimeout(usual, max(validUntil.Sub(asked)/3, leastPatience))
 		defer cancel()
 	}
 	if err == nil {
 		err = c.d.Renew(ctx, a.req.Hold(g.Token), a.req.TTL)
 	}
-	usable = usable && c.clock.now().Before(validUntil)
-	if err != nil && !usable && ctx.Err() != nil && usual.Err() == nil {
-		asked = c.clock.now()
+	givenUp := err != nil && ctx.Err() != nil && usual.Err() == nil && !errors.Is(err, driver.ErrLost)
+	if now := c.clock.now(); givenUp && validUntil.Sub(now) < 2*leastPatience {
+		asked = now
 		err = c.d.Renew(usual, a.req.Hold(g.Token), a.req.TTL)
 	}
 	switch {
@@ -262,7 +265,7 @@ func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*L
 		return a.adopt(g, asked, true)
 	case errors.Is(err, driver.ErrLost):
 		return nil, lostEarly(err)
-	case usable:
+	case usable && c.clock.now().Before(validUntil):
 		return a.adopt(g, came, true)
 	case a.Err() == nil:
 		err = c.silent(usual, err)
