@@ -88,10 +88,15 @@ func exhausted(s sql.DBStats) bool {
 	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
 }
 
+// spare marks the context of what can wait for a connection of the pool: the one beyond its limit is for renewals, above all.
+func spare(ctx context.Context) context.Context { return context.WithValue(ctx, spareKey{}, true) }
+
+type spareKey struct{}
+
 // conn returns a connection, and the function that returns it to the pool.
 func (s *store) conn(ctx context.Context, stats sql.DBStats) (*sql.Conn, func(), error) {
 	wait, cancel := ctx, func() {}
-	if exhausted(stats) {
+	if exhausted(stats) && ctx.Value(spareKey{}) == nil {
 		wait, cancel = context.WithTimeout(ctx, sqlqueue.Patience(ctx))
 	}
 	c, err := s.db.Conn(wait)

@@ -188,3 +188,31 @@ func TestVanishedTablesOfWhoHasLooked(t *testing.T) {
 		must(t, take(t, again, "b").Release(t.Context()))
 	})
 }
+
+// A sweep leaves the connection beyond the pool's limit to what has to be done in time.
+func TestSweepLeavesTheConnectionBeyondTheLimit(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		db.SetMaxOpenConns(1)
+		_, d, prefix := fresh(t, db)
+		r := driver.Request{Name: "a", ID: "kept", TTL: time.Minute}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		mine, err := db.Conn(t.Context()) // all that there is
+		must(t, err)
+		_, err = mine.ExecContext(t.Context(), "LOCK TABLES "+prefix+"_processes WRITE")
+		must(t, err)
+		swept := make(chan struct{})
+		go func() { defer close(swept); _ = d.Sweep(t.Context()) }()
+		time.Sleep(400 * time.Millisecond) // it waits
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := d.Renew(ctx, r.Hold(g.Token), time.Minute); err != nil {
+			t.Errorf("a renewal during a sweep: %v", err)
+		}
+		_, err = mine.ExecContext(t.Context(), "UNLOCK TABLES")
+		must(t, err)
+		must(t, mine.Close())
+		<-swept
+	})
+}
