@@ -30,11 +30,11 @@
 // before what confirms it, and a clock that shows whole seconds is taken for as late as it can be in the first reading,
 // and as early in the second. An observation ends with the ticket, and with the next sign of life. Who writes one also
 // writes the heartbeats of the holders and of the next waiter again as they are, so that the store keeps them for two
-// minutes longer than those tickets live: a process that finds none cannot know whether there have been others since.
-// All visitors together write the queue about once for each sign of life that they see, and besides it one heartbeat for
-// each holder and one for the next waiter. A visitor sends two requests more than the one that was refused, and those
-// writes. Without such a clock a
-// ticket is removed only when one process has observed it for its whole life.
+// minutes longer than those tickets live, but no longer than the queue: a process that finds none cannot know whether
+// there have been others since. All visitors together write the queue about once for each sign of life that they see, and
+// besides it one heartbeat for each holder and one for the next waiter. A visitor sends two requests more than the one
+// that was refused, and those writes. Without such a clock a ticket is removed only when one process has observed it for
+// its whole life.
 //
 // A process that is closed within a minimum hold knows that no sign of life will follow. It writes into the record how
 // long the ticket still lives, and that it was there at that time ([Engine.Shorten]). So the next process removes it at

@@ -235,15 +235,17 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 	e.mu.Unlock()
 	var kept sync.WaitGroup
 	defer kept.Wait()
-	slots := make(chan struct{}, inFlight)
-	for process, h := range heartbeats {
-		slots <- struct{}{}
-		kept.Go(func() {
-			defer func() { <-slots }()
-			_, err := e.store.Put(ctx, e.heartbeatKey(process), []byte(h.content), h.version, h.keep)
-			e.answered(err)
-		})
-	}
+	kept.Go(func() { // beside the change: who visits for a moment has no time for one after the other
+		slots := make(chan struct{}, inFlight)
+		for process, h := range heartbeats {
+			slots <- struct{}{}
+			kept.Go(func() {
+				defer func() { <-slots }()
+				_, err := e.store.Put(ctx, e.heartbeatKey(process), []byte(h.content), h.version, h.keep)
+				e.answered(err)
+			})
+		}
+	})
 	c := &change{queues: true} // it leaves as much space for leases as a ticket does
 	tried := 0
 	c.apply = func(d *document, _ bool) (changed bool, err error) {
@@ -263,11 +265,11 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 	return e.change(ctx, f.key, c)
 }
 
-// keepSeen is how long the store keeps a heartbeat of which others were told, after the ticket can be taken for dead: the
-// next visitor may come late.
+// keepSeen is how long the store keeps a heartbeat of which others were told, after the ticket can be taken for dead, but no
+// longer than the document: the next visitor may come late.
 const keepSeen = 2 * time.Minute
 
-// needed is a heartbeat that the store has to keep for longer than its process has asked for.
+// needed is a heartbeat that the store has to keep, counted from now.
 type needed struct {
 	content string
 	version Version
@@ -295,9 +297,9 @@ func (e *Engine) neededHeartbeats(d *document, seen map[string]record) map[strin
 			s := e.heartbeats[r.Process]
 			_, wanted, _ := strings.Cut(s.content, "/")
 			has, err := time.ParseDuration(wanted)
-			keep := min(patience(r.life())+keepSeen, d.keep())
-			if s.version != (Version{}) && err == nil && keep > max(has, all[r.Process].keep) {
-				all[r.Process] = needed{s.content, s.version, keep}
+			if s.version != (Version{}) && err == nil {
+				keep := min(patience(r.life())+keepSeen, d.keep())
+				all[r.Process] = needed{s.content, s.version, max(keep, has, all[r.Process].keep)}
 			}
 		}
 	}

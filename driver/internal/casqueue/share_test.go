@@ -189,6 +189,62 @@ func TestVisitorsOncePerMinute(t *testing.T) {
 	}
 }
 
+// The heartbeat of a process that also holds another lock, with a longer lease, is kept for as long.
+func TestVisitorsOfOneLockOfTwo(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		other := request("b", "other")
+		other.TTL = time.Minute
+		b.take(e, other)
+		r := request("a", "holder")
+		r.TTL = 30 * time.Second
+		b.take(e, r)
+		time.Sleep(r.TTL / 3)
+		b.renew(e, r)
+		_ = e.Close()
+		time.Sleep(55 * time.Second)
+		const every = 70 * time.Second
+		if took, bound := b.visits(every, func(r driver.Request) bool { return b.visit(r) }), e.Bounds(r.TTL).Crash+every; took > bound {
+			b.Errorf("granted after %v, want %v at the most", took, bound)
+		}
+	})
+}
+
+// Many holders have died, and those who ask wait for a moment each: it is enough for one to tell what it has seen.
+func TestShortVisitsAfterManyDied(t *testing.T) {
+	bubble(t, func(b *bed) {
+		b.most = 1 << 20
+		var bounds driver.Bounds
+		for i := range 50 {
+			e, _ := b.open()
+			r := request("a", fmt.Sprint("holder ", i))
+			r.Shared, r.TTL = true, 5*time.Second
+			b.take(e, r)
+			b.renew(e, r)
+			bounds = e.Bounds(r.TTL)
+			_ = e.Close()
+		}
+		took := b.visits(time.Second, func(r driver.Request) bool {
+			e, p := b.open()
+			defer func() { _ = e.Close() }()
+			p.with(func(verb, key string) fault {
+				if verb == "put" && strings.Contains(key, ":h:") {
+					return slow
+				}
+				return fine
+			})
+			got := b.waitsFor(e, r, 50*time.Millisecond)
+			if got != nil {
+				_ = e.Release(b.Context(), r.Hold(0))
+			}
+			return got == nil
+		})
+		if bound := bounds.Crash + 5*time.Second; took > bound {
+			b.Errorf("granted after %v, want %v at the most", took, bound)
+		}
+	})
+}
+
 // A waiter that has died delays such visits no longer, if the store keeps the queue for the sake of a holder.
 func TestVisitorsOncePerMinuteBehindDeadWaiter(t *testing.T) {
 	bubble(t, func(b *bed) {
@@ -673,7 +729,7 @@ func TestRenewalBesideShorten(t *testing.T) {
 			b.take(e, r)
 			p.with(func(verb, _ string) fault {
 				if verb == "put" {
-					return slow
+					return fine
 				}
 				return fine
 			})
