@@ -22,7 +22,6 @@ func init() {
 		mutant{
 			name: "dynamodb: nothing is subtracted from what its clock may leave out", file: "driver/dynamodb/wire.go",
 			old: "t.Latest = time.Duration(now.UnixNano()) + second + disagree", new: "t.Latest = time.Duration(now.UnixNano())",
-			unseen: "a heartbeat would have to be missed for nearly the whole TTL, by two processes one after the other",
 		},
 		mutant{
 			name: "casqueue: a reading from before a write overtakes it", file: "driver/internal/casqueue/reading.go",

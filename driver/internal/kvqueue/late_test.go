@@ -117,6 +117,29 @@ func TestCallersEndSaysNothing(t *testing.T) {
 		if err := b.e.stopped(b.Context()); err != nil || s.failing {
 			t.Errorf("after an answer: %v, failing: %t", err, s.failing)
 		}
+		ctx, cancel := context.WithCancel(b.Context())
+		first, over := true, make(chan struct{})
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "keep" && first {
+				first = false
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		go func() {
+			defer close(over)
+			_ = b.e.keepAlive(ctx, s)
+		}()
+		time.Sleep(time.Second)
+		if err := b.e.keepAlive(b.Context(), s); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-over
+		if err := b.e.stopped(b.Context()); err != nil || s.failing {
+			t.Errorf("after a later answer: %v, failing: %t", err, s.failing)
+		}
 		b.drop(b.e, h)
 	})
 }

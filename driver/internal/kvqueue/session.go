@@ -239,6 +239,7 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	case errors.Is(err, ErrSessionOver):
 		e.storeErr = nil
 		e.sessionOver(s)
+	case sent.Before(s.sent): // a later one was answered
 	case ctx.Err() == nil:
 		e.storeErr, s.failing = err, true
 	case time.Since(sent) >= silence:
