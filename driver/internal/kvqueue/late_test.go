@@ -118,10 +118,10 @@ func TestCallersEndSaysNothing(t *testing.T) {
 			t.Errorf("after an answer: %v, failing: %t", err, s.failing)
 		}
 		ctx, cancel := context.WithCancel(b.Context())
-		first, over := true, make(chan struct{})
+		var asked atomic.Bool
+		over := make(chan struct{})
 		b.store.with(func(what, _ string, done bool) error {
-			if what == "keep" && first {
-				first = false
+			if what == "keep" && asked.CompareAndSwap(false, true) {
 				<-ctx.Done()
 				return ctx.Err()
 			}
