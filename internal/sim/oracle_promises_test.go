@@ -39,6 +39,8 @@ func TestMustGo(t *testing.T) {
 					})
 				}
 				time.Sleep(time.Minute)
+				w.mu.Lock()
+				defer w.mu.Unlock()
 				if len(w.broken) != test.want {
 					t.Errorf("violations: %v, want %d", w.broken, test.want)
 				}
