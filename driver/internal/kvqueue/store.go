@@ -97,9 +97,10 @@ type Store interface {
 	// the store has answered that it cannot serve anybody right now (S18).
 	Temporary(err error) bool
 	// Explain returns an error as the caller gets it, marked with ErrUnavailable if
-	// the store is. If err says only that a context has ended, Explain returns why the
-	// store has not answered. So it does for ErrSilent. If err is nil, it does so too if the store cannot be
-	// reached now, and else returns nil. It takes 15 ms at most (S19).
+	// the store is. If err says only that a context has ended, or is ErrSilent, and the
+	// store's client knows why the store has not answered, Explain returns that. If err is
+	// nil, it does so too if the store cannot be reached now, and else returns nil. It takes
+	// 15 ms at most (S19).
 	Explain(err error) error
 }
 

@@ -170,6 +170,9 @@ func (w *watcher) over() bool {
 // failed notes that the store has not answered, and has the queue read again.
 func (w *watcher) failed(err error) {
 	e := w.q.e
+	if errors.Is(err, context.DeadlineExceeded) { // the watcher's own, which is nobody else's
+		err = ErrSilent
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.storeErr = err

@@ -8,8 +8,8 @@ import (
 )
 
 // A Store is the dialect of a database. Each method is one transaction, and is sent once: the engine sends it again where
-// that is harmless. The requests of one process may be executed in any order and at the same time, unless
-// the store itself executes them in turn (see Take).
+// that is harmless. The requests of one process may be executed in any order and at the same time, but for a store that
+// executes them in turn (see Take).
 //
 // A process is given by its ID, a positive number that nobody else has. The low 16 bits change while a driver runs (see
 // [Channel]). Process is the one that asks: grants to its tickets are returned, and all other processes that are granted
