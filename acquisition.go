@@ -264,7 +264,7 @@ func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*L
 		g.Claim = 0
 		return a.adopt(g, asked, true)
 	case errors.Is(err, driver.ErrLost):
-		return nil, lostEarly(err)
+		return nil, err
 	case usable && c.clock.now().Before(validUntil):
 		return a.adopt(g, came, true)
 	case a.Err() == nil:
