@@ -171,49 +171,33 @@ func TestHeartbeatsOutage(t *testing.T) {
 	})
 }
 
-// A heartbeat that has failed and asked for all tickets is repeated for all: some may have been granted meanwhile.
+// A heartbeat that has failed, and asked for all tickets of a process, is repeated for all: also of those that were few then.
 func TestFailedHeartbeatForAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newNodes(1)
-		defer f.h.Close()
-		for i := range 100 {
-			f.h.Enter("a", fmt.Sprint("x", i), time.Minute, time.Now())
-		}
-		f.set(0, func(int) (any, error) { return nil, errors.New("the connection was reset") })
-		f.h.Recheck()
-		f.wait(10 * ms)
-		f.set(0, answers(-1, 0, IsWaiting))
-		f.wait(retryAfter)
-		if f.last() != 100 {
-			t.Errorf("asked after %d tickets, want all", f.last())
-		}
-		f.wait(time.Second)
-		if f.last() != sampleSize {
-			t.Errorf("asked after %d tickets, want some", f.last())
-		}
-	})
-}
-
-// So is one for all of a few tickets, when there are many by then.
-func TestFailedHeartbeatForFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newNodes(1)
-		defer f.h.Close()
-		for i := range 10 {
-			f.h.Enter("a", fmt.Sprint("x", i), time.Minute, time.Now())
-		}
-		f.set(0, func(int) (any, error) { return nil, errors.New("the connection was reset") })
-		f.h.Recheck()
-		f.wait(10 * ms)
-		for i := range 20 {
-			f.h.Enter("a", fmt.Sprint("y", i), time.Minute, time.Now())
-		}
-		f.set(0, answers(-1, 0, IsWaiting))
-		f.wait(retryAfter)
-		if f.last() != 30 {
-			t.Errorf("asked after %d tickets, want all", f.last())
-		}
-	})
+	for _, then := range []int{100, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newNodes(1)
+			defer f.h.Close()
+			enter := func(from, to int) {
+				for i := from; i < to; i++ {
+					f.h.Enter("a", fmt.Sprint("x", i), time.Minute, time.Now())
+				}
+			}
+			enter(0, then)
+			f.set(0, func(int) (any, error) { return nil, errors.New("the connection was reset") })
+			f.h.Recheck()
+			f.wait(10 * ms)
+			enter(then, 120)
+			f.set(0, answers(-1, 0, IsWaiting))
+			f.wait(retryAfter)
+			if f.last() != 120 {
+				t.Errorf("%d tickets, then 120: asked after %d, want all", then, f.last())
+			}
+			f.wait(time.Second)
+			if f.last() != sampleSize {
+				t.Errorf("%d tickets, then 120: asked after %d, want some", then, f.last())
+			}
+		})
+	}
 }
 
 // If a majority has not answered for too long, each ticket is reported as lapsed, and all
