@@ -88,7 +88,8 @@ func exhausted(s sql.DBStats) bool {
 	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
 }
 
-// spare marks the context of what can wait for a connection of the pool: the one beyond its limit is for renewals, above all.
+// spare marks the context of a sweep, which waits for a connection of the pool: the one beyond its limit is left to what has to be
+// done in time.
 func spare(ctx context.Context) context.Context { return context.WithValue(ctx, spareKey{}, true) }
 
 type spareKey struct{}

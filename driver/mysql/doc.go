@@ -166,8 +166,9 @@
 //   - pool_size: a connection is used for the time of one request; waiters and holders use none, and renewals are
 //     sent in batches. So it bounds how many acquisitions and releases are under way at once, and not how many
 //     locks there are. A process that waits has two connections beside it, and while the pool is exhausted the driver opens
-//     another one: count pool_size + 3 for each process, within max_connections. A wait_timeout of some minutes ends the connections of
-//     processes that are stopped or cut off; below a minute it costs reconnections, and nothing else.
+//     another one, but not to remove what crashed processes have left: count pool_size + 3 for each process, within
+//     max_connections. A wait_timeout of some minutes ends the connections of processes that are stopped or cut off; below
+//     a minute it costs reconnections, and nothing else.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release
 //     (locker.WithAnswerTimeout, locker.WithReleaseTimeout). A read_timeout ends a request that waits for a row
 //     that a transaction of yours has locked: choose it longer than innodb_lock_wait_timeout, for which 5 s is
