@@ -18,7 +18,7 @@ func (s *soak) employ(ctx context.Context, i int) {
 	for n := 0; ctx.Err() == nil; n++ {
 		s.runOne(ctx, i, task{
 			ID: fmt.Sprintf("w%d.%d", i, n), URL: s.urls[i%len(s.urls)], Seed: s.seed + uint64(i)<<32 + uint64(n)<<40,
-			Threads: s.threads, TTLs: s.store.ttls, Life: time.Duration(20+(i*7+n*13)%60) * time.Second,
+			Threads: s.threads, Groups: s.groups, TTLs: s.store.ttls, Life: time.Duration(20+(i*7+n*13)%60) * time.Second,
 			Log: filepath.Join(s.dir, "workers.log"),
 		})
 	}

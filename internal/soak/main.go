@@ -31,6 +31,7 @@ type soak struct {
 	dir     string
 	seed    uint64
 	threads int
+	groups  int           // of names that all workers share
 	longest time.Duration // of a fault
 	ending  time.Duration // how long a worker may take to end that was told to, without a fault
 
@@ -70,7 +71,7 @@ func run(name, dir string, length time.Duration, workers, threads int, seed uint
 	if i < 0 {
 		return fmt.Errorf("unknown store %q: there are %s", name, strings.Join(storeNames(), ", "))
 	}
-	s := &soak{store: stores[i], seed: seed, threads: threads, longest: 8 * time.Second, ending: time.Minute, dir: dir}
+	s := &soak{store: stores[i], seed: seed, threads: threads, groups: max(workers*threads/20, 1), longest: 8 * time.Second, ending: time.Minute, dir: dir}
 	if s.dir == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
@@ -252,8 +253,8 @@ func (s *soak) checkLeft() error {
 	var left []locker.Queue
 	for end := now() + int64(s.witness.recovery); ; retry.Sleep(ctx, time.Second, nil) {
 		left = left[:0]
-		for _, n := range names {
-			q, err := c.Inspect(ctx, n.name)
+		for i := range s.groups * len(names) {
+			q, err := c.Inspect(ctx, inGroup(names[i%len(names)].name, i/len(names)))
 			if err != nil {
 				return err
 			}

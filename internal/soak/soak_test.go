@@ -218,7 +218,7 @@ func runLiar(t *testing.T, acquire func(context.Context, driver.Driver, driver.R
 	done := make(chan error)
 	for _, id := range []string{"x", "y"} {
 		go func() {
-			done <- task{ID: id, Threads: 6, TTLs: []time.Duration{time.Second}}.run(ctx, received{w}, func(o ...locker.ClientOption) (*locker.Client, error) {
+			done <- task{ID: id, Threads: 6, Groups: 1, TTLs: []time.Duration{time.Second}}.run(ctx, received{w}, func(o ...locker.ClientOption) (*locker.Client, error) {
 				return locker.New(liar{store.Join(), acquire}, o...), nil
 			})
 		}()
@@ -283,7 +283,7 @@ func TestLeft(t *testing.T) {
 	defer c.Close()
 	w := newTestWitness(t)
 	w.recovery = 0
-	run := &soak{rig: &rig{urls: []string{"memory://soak-left"}}, witness: w}
+	run := &soak{rig: &rig{urls: []string{"memory://soak-left"}}, groups: 2, witness: w}
 	for want := range 2 {
 		if err := run.checkLeft(); err != nil {
 			t.Fatal(err)
@@ -291,7 +291,7 @@ func TestLeft(t *testing.T) {
 		if n := len(w.totals.Violations); n != want {
 			t.Errorf("%d violations with %d locks held: %q", n, want, w.totals.Violations)
 		}
-		if _, err := c.Acquire(t.Context(), names[want].name); err != nil {
+		if _, err := c.Acquire(t.Context(), inGroup(names[want].name, want)); err != nil {
 			t.Fatal(err)
 		}
 	}

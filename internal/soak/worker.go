@@ -34,16 +34,22 @@ type task struct {
 	URL     string
 	Seed    uint64
 	Threads int
+	Groups  int // of names that all workers share
 	TTLs    []time.Duration
 	Life    time.Duration
 	Log     string // file for standard error
 }
 
-// names are those that all workers share.
+// names are a group of those that all workers share: more workers have more groups.
 var names = []struct {
 	name    string
 	permits int
 }{{"a", 0}, {"b", 0}, {"c", 0}, {"d", 0}, {"permits/a", 3}, {"permits/b", 2}}
+
+// inGroup returns one of names in the group i.
+func inGroup(name string, i int) string {
+	return fmt.Sprintf("%s%d", name, i)
+}
 
 // tick is the time between two looks at a lock that is held; every reports-th look is reported.
 const (
@@ -140,7 +146,7 @@ func (w *worker) thread(ctx context.Context, i int) {
 // contend acquires a name that all workers use, in one of all ways.
 func (w *worker) contend(ctx context.Context, r *rand.Rand) {
 	pick := names[r.IntN(len(names))]
-	e := event{Name: pick.name, Wait: true}
+	e := event{Name: inGroup(pick.name, r.IntN(w.Groups)), Wait: true}
 	ttl := w.TTLs[r.IntN(len(w.TTLs))]
 	opts := []locker.Option{locker.WithTTL(ttl)}
 	switch {
