@@ -120,7 +120,7 @@ lint: tools ## golangci-lint, with .golangci.yml
 	@$(call in,. $(MODULES) $(EXAMPLES),$(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...)
 
 .PHONY: mutants
-mutants: ## put past faults back into the code, and have the simulation find them: hours (make mutants MUTANT=redis)
+mutants: ## put past faults back into the code, and have the simulation find them: ten minutes (make mutants MUTANT=redis)
 	@$(call in,.,go test ./internal/sim -run 'TestMutants$$' -v -timeout 6h -mutant '$(or $(MUTANT),.)' $(FLAGS))
 
 .PHONY: models
