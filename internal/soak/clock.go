@@ -26,7 +26,7 @@ func makeClock() (*clock, error) {
 	}
 	c := &clock{file: filepath.Join(os.TempDir(), "clock")}
 	for _, setting := range []string{
-		"LD_PRELOAD=" + found[0], "FAKETIME_TIMESTAMP_FILE=" + c.file, "FAKETIME_CACHE_DURATION=1",
+		"LD_PRELOAD=" + found[0], "FAKETIME_TIMESTAMP_FILE=" + c.file, "FAKETIME_NO_CACHE=1",
 		"DONT_FAKE_MONOTONIC=1", "FAKETIME_DISABLE_SHM=1",
 	} {
 		name, value, _ := strings.Cut(setting, "=")
@@ -37,8 +37,12 @@ func makeClock() (*clock, error) {
 	return c, c.step(0)
 }
 
-// step sets the clock forward, or back. Servers notice within a second.
+// step sets the clock forward, or back, for all processes at once.
 func (c *clock) step(d time.Duration) error {
 	c.offset += d
-	return os.WriteFile(c.file, fmt.Appendf(nil, "%+.3f\n", c.offset.Seconds()), 0o644)
+	next := c.file + ".next"
+	if err := os.WriteFile(next, fmt.Appendf(nil, "%+.3f\n", c.offset.Seconds()), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, c.file)
 }
