@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/bits"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 // ticket is what this process knows of a ticket that it has requested. Driver.mu guards
-// until and broken.
+// until and breaks.
 type ticket struct {
 	r        driver.Request
 	key      string
@@ -24,7 +25,8 @@ type ticket struct {
 	begun    int64        // attempts before the first one
 	attempts atomic.Int64 // grows with each proposal, by one goroutine at a time
 	until    time.Time    // held: the end of the lease on a majority
-	broken   uint64       // held: the nodes that have notified of a break
+
+	breaks map[int]time.Time // when nodes have notified that Break removed it there
 }
 
 // newTicket makes the ticket of a request, without its Joined. That refers to the whole
@@ -37,6 +39,7 @@ func (d *Driver) newTicket(r driver.Request) *ticket {
 		begun: time.Now().UnixMicro(),
 	}
 	t.attempts.Store(t.begun)
+	d.longer(r.TTL)
 	return t
 }
 
@@ -77,7 +80,7 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 		case err != nil:
 			return driver.Grant{}, err
 		case p.outcome == granted:
-			return d.grant(t, p), nil
+			return d.grant(t, p)
 		case p.outcome != notNow && p.outcome != split:
 			return driver.Grant{}, p.failure()
 		}
@@ -132,7 +135,7 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 	case err != nil:
 		return driver.Grant{}, err
 	case p.outcome == granted:
-		return d.grant(t, p), nil
+		return d.grant(t, p)
 	case p.outcome != inQueue:
 		return driver.Grant{}, p.failure()
 	}
@@ -150,10 +153,14 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 // inQueue is what heartbeats call the ticket.
 func (t *ticket) inQueue() string { return redisqueue.Kind(t.r.Shared) + t.r.ID }
 
-// grant notes that a ticket holds.
-func (d *Driver) grant(t *ticket, p *proposal) driver.Grant {
+// grant notes that a ticket holds, unless it was broken while the proposal was under way.
+func (d *Driver) grant(t *ticket, p *proposal) (driver.Grant, error) {
 	d.mu.Lock()
 	t.number = p.number
+	if bits.OnesCount64(d.brokenOn(t)) > d.minority() {
+		d.mu.Unlock()
+		return driver.Grant{}, d.lost(t)
+	}
 	t.until = p.asked.Add(t.r.TTL)
 	d.held[t.r.ID] = t
 	var may uint64
@@ -162,5 +169,5 @@ func (d *Driver) grant(t *ticket, p *proposal) driver.Grant {
 	}
 	d.mu.Unlock()
 	p.mend(may)
-	return driver.Grant{Token: p.number, Asked: p.asked}
+	return driver.Grant{Token: p.number, Asked: p.asked}, nil
 }

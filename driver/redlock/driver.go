@@ -42,6 +42,7 @@ type Driver struct {
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
 	held    map[string]*ticket // by ticket ID
+	longest time.Duration      // of all leases that were requested: so long may a node have a ticket
 }
 
 var (
@@ -183,6 +184,7 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 		life:    life.New(),
 		waiters: make(map[string]*waiter),
 		held:    make(map[string]*ticket),
+		longest: lingers,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.protocol, d.protocolKey = keys.Check("redlock")

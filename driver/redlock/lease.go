@@ -53,14 +53,21 @@ const lingers = time.Minute
 // lasts returns for how long nodes may keep a ticket. With mu held, if it has ever held.
 func (t *ticket) lasts() time.Duration { return max(lingers, t.r.TTL, time.Until(t.until)) }
 
+// longer notes the length of a lease that nodes are asked for.
+func (d *Driver) longer(ttl time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.longest = max(d.longest, ttl)
+}
+
 // forget forgets a ticket that is to be removed, and returns for how long nodes may keep
-// it.
+// it. One that was not granted may hold on some, for as long as any lease.
 func (d *Driver) forget(id string) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t := d.held[id]
 	if t == nil {
-		return lingers
+		return d.longest
 	}
 	delete(d.held, id)
 	return t.lasts()
@@ -202,6 +209,7 @@ func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration)
 func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.longest = max(d.longest, r.TTL)
 	if t := d.held[r.ID]; t != nil {
 		if until := asked.Add(r.TTL); until.After(t.until) {
 			t.until = until

@@ -106,13 +106,14 @@ func TestRequestLostOnOneNode(t *testing.T) {
 func TestRemovedForAsLongAsItLasts(t *testing.T) {
 	for how, end := range map[string]func(d *Driver, tk *ticket){
 		"refused":  func(d *Driver, tk *ticket) { _ = d.lost(tk) },
-		"removed":  func(d *Driver, tk *ticket) { d.check(&waiter{t: tk, broken: 1<<1 | 1<<2}) },
+		"removed":  func(d *Driver, tk *ticket) { d.check(&waiter{t: tk, absent: 1<<1 | 1<<2}) },
 		"released": func(d *Driver, tk *ticket) { d.held["id"] = tk; _ = d.Release(context.Background(), tk.r.Hold(0)) },
 		"broken": func(d *Driver, tk *ticket) {
 			d.held["id"] = tk
-			d.lossNoticed(1, "id 1 x name")
-			d.lossNoticed(2, "id 1 x name")
+			d.notified(1, "lid 1 x name")
+			d.notified(2, "lid 1 x name")
 		},
+		"unanswered": func(d *Driver, tk *ticket) { _ = d.Release(context.Background(), tk.r.Hold(0)) },
 	} {
 		for ttl, last := range map[time.Duration]time.Duration{time.Second: time.Minute, 2 * time.Minute: 2 * time.Minute} {
 			t.Run(strings.Join([]string{how, ttl.String()}, " "), func(t *testing.T) {

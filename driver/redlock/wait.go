@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"math/bits"
+	"strings"
+	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
@@ -18,9 +20,9 @@ type waiter struct {
 	news   bool   // a node has said that it may hold, since the last attempt
 	first  uint64 // nodes whose last answer to a heartbeat was that it may hold
 	absent uint64 // nodes that do not know it
-	broken uint64 // nodes that have notified that Break removed it; all, if it is lost
 	barred uint64 // nodes that do not take its number, since a larger one has held there
 
+	lapsed   bool // others may have seen that it was gone
 	released bool // Release removes it from all nodes
 }
 
@@ -111,11 +113,11 @@ func (d *Driver) check(w *waiter) (due, lost bool) {
 	if w.released {
 		return false, true
 	}
-	without := w.absent | w.broken
+	without := w.absent | d.brokenOn(w.t)
 	if w.first != 0 && w.absent&w.barred != 0 { // its turn has come, and it blocks those behind it
 		without |= d.heartbeats.Silent(w.t.r.Name)
 	}
-	if bits.OnesCount64(without) > d.minority() {
+	if w.lapsed || bits.OnesCount64(without) > d.minority() {
 		w.released = true // it is not queued again behind this
 		d.dispose(w.t.r.Hold(0), w.t.lasts())
 		return false, true
@@ -140,7 +142,8 @@ func (d *Driver) attempt(ctx context.Context, w *waiter) (g driver.Grant, ok boo
 	}
 	switch p.outcome {
 	case granted:
-		return d.grant(w.t, p), true, nil
+		g, err = d.grant(w.t, p)
+		return g, err == nil, err
 	case gone:
 		return g, false, d.lost(w.t)
 	}
@@ -194,9 +197,7 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 	w.absent &^= 1 << node
 	if state == redisqueue.IsGone {
 		w.absent |= 1 << node
-		if lapsed { // others may have seen that it was gone: it does not come back
-			w.broken = 1<<len(d.nodes) - 1
-		}
+		w.lapsed = w.lapsed || lapsed // it does not come back
 		w.stir()
 	}
 	d.mu.Unlock()
@@ -217,7 +218,7 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 func (d *Driver) requeue(n *node, w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiters[w.t.r.ID] != w || w.asking || w.released || bits.OnesCount64(w.absent|w.broken) > d.minority() {
+	if d.waiters[w.t.r.ID] != w || w.asking || w.released || w.lapsed || bits.OnesCount64(w.absent|d.brokenOn(w.t)) > d.minority() {
 		return
 	}
 	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, w.t.attempts.Load(), justWait, kept)
@@ -247,37 +248,56 @@ func (d *Driver) notified(node int, text string) {
 	switch text[0] {
 	case redisqueue.NoticeGrant:
 		d.ready(id, node, true)
-	case redisqueue.NoticeGone:
-		d.change(id, func(w *waiter) { w.broken |= 1 << node })
+	case redisqueue.NoticeGone, redisqueue.NoticeLost:
+		id, _, _ = strings.Cut(id, " ")
+		d.broken(node, id)
 	case redisqueue.NoticeCheck:
 		if name, ok := d.keys.Name(id); ok {
 			d.heartbeats.Poll(name)
 		}
-	case redisqueue.NoticeLost:
-		d.lossNoticed(node, id)
 	}
 }
 
-// lossNoticed reports that a ticket of this process was broken, once so many nodes have
-// notified of it that it holds on no majority.
-func (d *Driver) lossNoticed(node int, text string) {
-	h, ok := redisqueue.ParseLoss(text)
-	if !ok {
-		return
-	}
-	d.mu.Lock()
-	lost, lasts := false, lingers
-	if t := d.held[h.ID]; t != nil {
-		t.broken |= 1 << node
-		if lost = bits.OnesCount64(t.broken) > d.minority(); lost {
-			lasts = t.lasts()
-			delete(d.held, h.ID)
+// spread is within what time nodes run one Break, though it reaches some late. Of what they have run at longer intervals
+// each was told to have failed, and the ticket is where it was removed again.
+const spread = 5 * time.Second
+
+// brokenOn returns the nodes that have run a Break of a ticket, of late. With mu held.
+func (d *Driver) brokenOn(t *ticket) (nodes uint64) {
+	for node, at := range t.breaks {
+		if time.Since(at) < max(spread, d.timeout+slack) {
+			nodes |= 1 << node
 		}
 	}
-	d.mu.Unlock()
-	if !lost {
+	return nodes
+}
+
+// broken notes that a node has run a Break of a ticket of this process. The ticket is lost once so many have that a
+// majority may not have it, though some may have got it again meanwhile.
+func (d *Driver) broken(node int, id string) {
+	d.mu.Lock()
+	t, w := d.held[id], d.waiters[id]
+	held := t != nil
+	switch {
+	case held:
+	case w == nil:
+		d.mu.Unlock()
+		return
+	default:
+		t = w.t
+		w.stir() // check looks at it
+	}
+	if t.breaks == nil {
+		t.breaks = make(map[int]time.Time)
+	}
+	t.breaks[node] = time.Now()
+	if !held || bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
+		d.mu.Unlock()
 		return
 	}
+	h, lasts := t.r.Hold(t.number), t.lasts()
+	delete(d.held, id)
+	d.mu.Unlock()
 	d.dispose(h, lasts) // some nodes may not have run the break
 	if d.notifyLoss != nil {
 		d.notifyLoss(h, redisqueue.ErrRemoved)
