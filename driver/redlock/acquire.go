@@ -15,7 +15,7 @@ import (
 )
 
 // ticket is what this process knows of a ticket that it has requested. Driver.mu guards
-// until and breaks.
+// waiter, until and breaks.
 type ticket struct {
 	r        driver.Request
 	key      string
@@ -24,7 +24,8 @@ type ticket struct {
 	number   uint64       // final once it is queued, or holds, on a majority
 	begun    int64        // attempts before the first one
 	attempts atomic.Int64 // grows with each proposal, by one goroutine at a time
-	until    time.Time    // held: the end of the lease on a majority
+	waiter   *waiter      // it is waited for; else nil
+	until    time.Time    // held: the end of the lease on a majority; else zero
 
 	breaks map[int]time.Time // when nodes have notified that Break removed it there
 }
@@ -39,9 +40,14 @@ func (d *Driver) newTicket(r driver.Request) *ticket {
 		begun: time.Now().UnixMicro(),
 	}
 	t.attempts.Store(t.begun)
-	d.longer(r.TTL)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.longest = max(d.longest, r.TTL)
+	d.tickets[r.ID] = t // before it is asked for: Break may remove it before it is known that it holds
 	return t
 }
+
+func (t *ticket) held() bool { return !t.until.IsZero() }
 
 // Acquire implements driver.Driver. Without contention it is one request to each
 // node, all at once, and with contention two: to queue and, when granted, to
@@ -51,6 +57,18 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, driver.NoTicket(err) // no ticket was requested before
 	}
 	t := d.newTicket(r)
+	g, err := d.acquire(ctx, t, r)
+	if err != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.tickets[r.ID] == t {
+			delete(d.tickets, r.ID)
+		}
+	}
+	return g, err
+}
+
+func (d *Driver) acquire(ctx context.Context, t *ticket, r driver.Request) (driver.Grant, error) {
 	if !r.Wait {
 		return d.try(ctx, t, splits)
 	}
@@ -162,10 +180,9 @@ func (d *Driver) grant(t *ticket, p *proposal) (driver.Grant, error) {
 		return driver.Grant{}, d.lost(t)
 	}
 	t.until = p.asked.Add(t.r.TTL)
-	d.held[t.r.ID] = t
 	var may uint64
-	if w := d.waiters[t.r.ID]; w != nil {
-		may = w.may
+	if t.waiter != nil {
+		may = t.waiter.may
 	}
 	d.mu.Unlock()
 	p.mend(may)

@@ -12,8 +12,8 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// breaker breaks the ticket "waiter" on one node after the other, past the ways to them.
-func (x *trio) breaker() (breakOn func(node int), others *Driver) {
+// breaker breaks a ticket on one node after the other, past the ways to them.
+func (x *trio) breaker(token uint64) (breakOn func(node int), others *Driver) {
 	x.t.Helper()
 	var clients []redis.UniversalClient
 	for _, c := range x.direct {
@@ -24,7 +24,6 @@ func (x *trio) breaker() (breakOn func(node int), others *Driver) {
 		x.t.Fatal(err)
 	}
 	x.t.Cleanup(func() { _ = d.Close() })
-	token := int64(x.direct[0].ZScore(context.Background(), x.key()+":rx", "waiter").Val())
 	return func(node int) {
 		x.t.Helper()
 		done := make(chan any, 1)
@@ -35,16 +34,20 @@ func (x *trio) breaker() (breakOn func(node int), others *Driver) {
 	}, d
 }
 
-// waiting returns a trio with a holder, and a ticket "waiter" that is queued on all nodes.
-func waiting(t *testing.T) (*trio, <-chan error) {
+// listening returns a trio that is subscribed to all nodes.
+func listening(t *testing.T) *trio {
 	t.Helper()
 	x := newTrio(t)
-	if err := x.d.await(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	x.until("subscribed to all nodes", func() bool {
 		return x.d.nodes[0].listener.Up() && x.d.nodes[1].listener.Up() && x.d.nodes[2].listener.Up()
 	})
+	return x
+}
+
+// waiting returns a trio with a holder, and a ticket "waiter" that is queued on all nodes.
+func waiting(t *testing.T) (*trio, <-chan error) {
+	t.Helper()
+	x := listening(t)
 	if _, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "holder", TTL: time.Minute, Wait: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +61,7 @@ func waiting(t *testing.T) (*trio, <-chan error) {
 func TestPartialBreakPasses(t *testing.T) {
 	t.Parallel()
 	x, got := waiting(t)
-	breakOn, _ := x.breaker()
+	breakOn, _ := x.breaker(x.numberOf("waiter"))
 	breakOn(0)
 	x.until("queued again", func() bool { return x.waits(0, "waiter") })
 	time.Sleep(5*time.Second + 100*time.Millisecond)
@@ -76,7 +79,7 @@ func TestPartialBreakPasses(t *testing.T) {
 func TestBreakNodeByNode(t *testing.T) {
 	t.Parallel()
 	x, got := waiting(t)
-	breakOn, _ := x.breaker()
+	breakOn, _ := x.breaker(x.numberOf("waiter"))
 	breakOn(0)
 	x.until("queued again", func() bool { return x.waits(0, "waiter") })
 	breakOn(1)
@@ -92,7 +95,7 @@ func TestBreakDuringGrant(t *testing.T) {
 	x, got := waiting(t)
 	lost := make(chan driver.Hold, 1)
 	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
-	breakOn, others := x.breaker()
+	breakOn, others := x.breaker(x.numberOf("waiter"))
 	breakOn(0)
 	x.until("queued again", func() bool { return x.waits(0, "waiter") })
 	if err := others.Release(t.Context(), driver.Hold{Name: "name", ID: "holder"}); err != nil {
@@ -120,7 +123,7 @@ func TestBreakOvertakenByAttempt(t *testing.T) {
 	x, got := waiting(t)
 	lost := make(chan driver.Hold, 1)
 	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
-	breakOn, others := x.breaker()
+	breakOn, others := x.breaker(x.numberOf("waiter"))
 	for node, way := range x.ways {
 		way.Delay(300 * time.Millisecond)
 		x.d.notified(node, "gwaiter")
@@ -145,4 +148,40 @@ func TestBreakOvertakenByAttempt(t *testing.T) {
 		t.Fatal("neither lost nor granted")
 	}
 	x.until("gone from all nodes", func() bool { return !x.holds(0) && !x.holds(1) && !x.holds(2) })
+}
+
+// A break that some nodes run before it is known that the ticket is granted counts, as if they had run it later.
+func TestBreakBeforeGrantIsKnown(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	lost := make(chan driver.Hold, 1)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	x.ways[1].Delay(200 * time.Millisecond)
+	x.ways[2].Delay(200 * time.Millisecond)
+	got := make(chan error, 1)
+	go func() {
+		_, err := x.d.Acquire(context.Background(), driver.Request{Name: "name", ID: "try", TTL: time.Minute})
+		got <- err
+	}()
+	x.until("held on the first node", func() bool { return x.holds(0) })
+	breakOn, _ := x.breaker(form.Holder(x.direct[0].Get(t.Context(), x.key()).Val()).Token)
+	breakOn(0)
+	x.until("held on the second node", func() bool { return x.holds(1) })
+	breakOn(1)
+	if err := <-got; err != nil {
+		if !errors.Is(err, driver.ErrLost) {
+			t.Error(err)
+		}
+		return
+	}
+	select {
+	case <-lost:
+	case <-time.After(5 * time.Second):
+		t.Error("the holder was not notified")
+	}
+}
+
+// numberOf returns the number of a ticket that waits on all nodes.
+func (x *trio) numberOf(id string) uint64 {
+	return uint64(x.direct[0].ZScore(context.Background(), x.key()+":rx", id).Val())
 }

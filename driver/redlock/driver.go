@@ -40,8 +40,7 @@ type Driver struct {
 	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
 
 	mu      sync.Mutex
-	waiters map[string]*waiter // by ticket ID
-	held    map[string]*ticket // by ticket ID
+	tickets map[string]*ticket // by ID: those that Acquire asks for, and those that hold
 	longest time.Duration      // of all leases that were requested: so long may a node have a ticket
 }
 
@@ -182,8 +181,7 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift, keys: keys, channel: keys.Channel(),
 		numbers: newNumbers(len(clients)),
 		life:    life.New(),
-		waiters: make(map[string]*waiter),
-		held:    make(map[string]*ticket),
+		tickets: make(map[string]*ticket),
 		longest: lingers,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())

@@ -53,23 +53,16 @@ const lingers = time.Minute
 // lasts returns for how long nodes may keep a ticket. With mu held, if it has ever held.
 func (t *ticket) lasts() time.Duration { return max(lingers, t.r.TTL, time.Until(t.until)) }
 
-// longer notes the length of a lease that nodes are asked for.
-func (d *Driver) longer(ttl time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.longest = max(d.longest, ttl)
-}
-
 // forget forgets a ticket that is to be removed, and returns for how long nodes may keep
 // it. One that was not granted may hold on some, for as long as any lease.
 func (d *Driver) forget(id string) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t := d.held[id]
-	if t == nil {
+	t := d.tickets[id]
+	if t == nil || !t.held() {
 		return d.longest
 	}
-	delete(d.held, id)
+	delete(d.tickets, id)
 	return t.lasts()
 }
 
@@ -195,7 +188,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 // Shorten implements driver.Shortener. A node that is not reached keeps the lease as it was.
 func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
 	d.mu.Lock()
-	if t := d.held[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
+	if t := d.tickets[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
 		if until := time.Now().Add(left); until.Before(t.until) {
 			t.until = until
 		}
@@ -210,7 +203,7 @@ func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.longest = max(d.longest, r.TTL)
-	if t := d.held[r.ID]; t != nil {
+	if t := d.tickets[r.ID]; t != nil && t.held() {
 		if until := asked.Add(r.TTL); until.After(t.until) {
 			t.until = until
 		}
@@ -221,7 +214,10 @@ func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 func (d *Driver) holds(id string) *ticket {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.held[id]
+	if t := d.tickets[id]; t != nil && t.held() {
+		return t
+	}
+	return nil
 }
 
 // repair asks one node, in the background, to hold a ticket that a majority has granted.
@@ -233,7 +229,7 @@ func (d *Driver) repair(n *node, t *ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := time.Until(t.until)
-	if d.held[t.r.ID] != t || left <= 0 {
+	if d.tickets[t.r.ID] != t || left <= 0 {
 		return
 	}
 	c := d.acquireCall(t, left, t.number, t.attempts.Load(), orLeave, mended)
@@ -272,9 +268,9 @@ func (d *Driver) askAgain(n *node) {
 func (d *Driver) reassure() {
 	d.mu.Lock()
 	now := time.Now()
-	rs := make([]driver.Renewal, 0, len(d.held))
-	for _, t := range d.held {
-		if left := t.until.Sub(now); left > 0 {
+	rs := make([]driver.Renewal, 0, len(d.tickets))
+	for _, t := range d.tickets {
+		if left := t.until.Sub(now); left > 0 { // it is held
 			rs = append(rs, driver.Renewal{Hold: t.r.Hold(t.number), TTL: left})
 		}
 	}

@@ -73,7 +73,7 @@ func TestHasItAgain(t *testing.T) {
 	x.until("the first node has it", func() bool {
 		x.d.mu.Lock()
 		defer x.d.mu.Unlock()
-		w := x.d.waiters["waiter"]
+		w := x.d.waiter("waiter")
 		return w == nil || w.absent == 0
 	})
 	x.direct[1].Del(ctx, x.key()+":rx", x.key()+":rt")
@@ -105,11 +105,14 @@ func TestRequestLostOnOneNode(t *testing.T) {
 // if it may wait there, for as long as they may take its process for alive.
 func TestRemovedForAsLongAsItLasts(t *testing.T) {
 	for how, end := range map[string]func(d *Driver, tk *ticket){
-		"refused":  func(d *Driver, tk *ticket) { _ = d.lost(tk) },
-		"removed":  func(d *Driver, tk *ticket) { d.check(&waiter{t: tk, absent: 1<<1 | 1<<2}) },
-		"released": func(d *Driver, tk *ticket) { d.held["id"] = tk; _ = d.Release(context.Background(), tk.r.Hold(0)) },
+		"refused": func(d *Driver, tk *ticket) { _ = d.lost(tk) },
+		"removed": func(d *Driver, tk *ticket) { d.check(&waiter{t: tk, absent: 1<<1 | 1<<2}) },
+		"released": func(d *Driver, tk *ticket) {
+			tk.until = time.Now().Add(tk.r.TTL)
+			_ = d.Release(context.Background(), tk.r.Hold(0))
+		},
 		"broken": func(d *Driver, tk *ticket) {
-			d.held["id"] = tk
+			tk.until = time.Now().Add(tk.r.TTL)
 			d.notified(1, "lid 1 x name")
 			d.notified(2, "lid 1 x name")
 		},

@@ -34,7 +34,7 @@ func TestRequeueDuringGrant(t *testing.T) {
 	group.Go(func() { d.requeue(d.nodes[0], w) })
 	group.Go(func() { _, _ = d.grant(w.t, p) })
 	group.Wait()
-	if d.held["id"] != w.t {
+	if !w.t.held() {
 		t.Error("not granted")
 	}
 }

@@ -31,24 +31,32 @@ func (d *Driver) register(t *ticket) *waiter {
 	w := &waiter{t: t, wake: make(chan struct{}, 1), asking: true}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.waiters[t.r.ID] = w
+	t.waiter = w
 	return w
 }
 
 func (d *Driver) depart(w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.waiters, w.t.r.ID)
+	w.t.waiter = nil
 }
 
 // change changes a waiter, if the ticket is still waited for, and wakes it.
 func (d *Driver) change(id string, f func(w *waiter)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if w := d.waiters[id]; w != nil {
+	if w := d.waiter(id); w != nil {
 		f(w)
 		w.stir()
 	}
+}
+
+// waiter returns who waits for a ticket, or nil. With mu held.
+func (d *Driver) waiter(id string) *waiter {
+	if t := d.tickets[id]; t != nil {
+		return t.waiter
+	}
+	return nil
 }
 
 // settle notes that no proposal is under way any more, and that the ticket is queued.
@@ -68,8 +76,9 @@ func (w *waiter) stir() {
 // what was noted before the grant, and after it the node is repaired here.
 func (d *Driver) ready(id string, node int, news bool) {
 	d.mu.Lock()
-	w, t := d.waiters[id], d.held[id]
-	if t == nil && w != nil {
+	t := d.tickets[id]
+	held := t != nil && t.held()
+	if w := d.waiter(id); w != nil && !held {
 		w.may |= 1 << node
 		w.absent &^= 1 << node
 		if w.news = w.news || news; w.news && bits.OnesCount64(w.may) >= d.quorum {
@@ -77,7 +86,7 @@ func (d *Driver) ready(id string, node int, news bool) {
 		}
 	}
 	d.mu.Unlock()
-	if t != nil && news {
+	if held && news {
 		d.repair(d.nodes[node], t)
 	}
 }
@@ -184,7 +193,7 @@ func (d *Driver) keepAlive(node int, name string, tickets []string, answer func(
 // is queued there again.
 func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 	d.mu.Lock()
-	w := d.waiters[id[1:]]
+	w := d.waiter(id[1:])
 	if w == nil || w.asking {
 		d.mu.Unlock()
 		return
@@ -218,7 +227,7 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 func (d *Driver) requeue(n *node, w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiters[w.t.r.ID] != w || w.asking || w.released || w.lapsed || bits.OnesCount64(w.absent|d.brokenOn(w.t)) > d.minority() {
+	if w.t.waiter != w || w.asking || w.released || w.lapsed || bits.OnesCount64(w.absent|d.brokenOn(w.t)) > d.minority() {
 		return
 	}
 	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, w.t.attempts.Load(), justWait, kept)
@@ -276,27 +285,24 @@ func (d *Driver) brokenOn(t *ticket) (nodes uint64) {
 // majority may not have it, though some may have got it again meanwhile.
 func (d *Driver) broken(node int, id string) {
 	d.mu.Lock()
-	t, w := d.held[id], d.waiters[id]
-	held := t != nil
-	switch {
-	case held:
-	case w == nil:
+	t := d.tickets[id]
+	if t == nil {
 		d.mu.Unlock()
 		return
-	default:
-		t = w.t
-		w.stir() // check looks at it
 	}
 	if t.breaks == nil {
 		t.breaks = make(map[int]time.Time)
 	}
 	t.breaks[node] = time.Now()
-	if !held || bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
+	if w := t.waiter; w != nil {
+		w.stir() // for check
+	}
+	if !t.held() || bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
 		d.mu.Unlock()
 		return
 	}
 	h, lasts := t.r.Hold(t.number), t.lasts()
-	delete(d.held, id)
+	delete(d.tickets, id)
 	d.mu.Unlock()
 	d.dispose(h, lasts) // some nodes may not have run the break
 	if d.notifyLoss != nil {
