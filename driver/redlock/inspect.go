@@ -83,7 +83,7 @@ func (d *Driver) mergeTicket(votes []driver.Ticket, least int) driver.Ticket {
 	return t
 }
 
-// parseQueue reads the answer of redlock_inspect.lua.
+// parseQueue reads the answer of inspect.lua.
 func (d *Driver) parseQueue(v any) ([]driver.Ticket, error) {
 	queue, err := form.ParseView(v)
 	for i := range queue {

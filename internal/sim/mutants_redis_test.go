@@ -27,8 +27,8 @@ func init() {
 			old: "return c.Sent() > 1 || err != nil &&", new: "return err != nil &&",
 		},
 		mutant{
-			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "heartbeat.lua",
-			old: "if set and lapsed(chan) then", new: "if set and false then",
+			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "common.lua", in: "redis",
+			old: "  if lapsed(chan) then\n    reap()\n  else", new: "  if false then\n    reap()\n  else",
 		},
 		mutant{
 			name: "redis: the process of a waiter behind an unconfirmed grant does not poll", file: scripts + "queue.lua",
