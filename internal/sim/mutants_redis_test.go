@@ -101,7 +101,7 @@ func init() {
 		},
 		mutant{
 			name: "redlock: a node that is back does not get the leases", file: "driver/redlock/lease.go",
-			old: "if d.held[t.r.ID] != t || left <= 0 {", new: "if true || left <= 0 {",
+			old: "if d.tickets[t.r.ID] != t || left <= 0 {", new: "if true || left <= 0 {",
 		},
 		mutant{
 			name: "redlock: tickets that hold on a few nodes do not give way", file: "driver/redlock/acquire.go",
