@@ -40,9 +40,9 @@ func (d *Driver) newTicket(r driver.Request) *ticket {
 		begun: time.Now().UnixMicro(),
 	}
 	t.attempts.Store(t.begun)
+	d.mayLast(r.TTL)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.longest = max(d.longest, r.TTL)
 	d.tickets[r.ID] = t // before it is asked for: Break may remove it before it is known that it holds
 	return t
 }
@@ -118,7 +118,7 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 // background.
 func (d *Driver) giveBack(ctx context.Context, t *ticket, p *proposal) error {
 	sure, perhaps := p.given()
-	gone := removal{h: t.r.Hold(0), last: p.attempt, until: time.Now().Add(t.r.TTL)}
+	gone := d.removal(t.r.Hold(0), p.attempt)
 	for _, n := range d.nodes {
 		if perhaps&(1<<n.index) != 0 {
 			d.releaseOn(n, gone)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,10 +39,10 @@ type Driver struct {
 	ctx        context.Context //nolint:containedctx // of background tasks: ends when Close waits for nothing any more
 	cancel     context.CancelFunc
 	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
+	longest    atomic.Int64             // the longest lease that was requested: so long may a node keep a ticket
 
 	mu      sync.Mutex
 	tickets map[string]*ticket // by ID: those that Acquire asks for, and those that hold
-	longest time.Duration      // of all leases that were requested: so long may a node have a ticket
 }
 
 var (
@@ -182,7 +183,6 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 		numbers: newNumbers(len(clients)),
 		life:    life.New(),
 		tickets: make(map[string]*ticket),
-		longest: lingers,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.protocol, d.protocolKey = keys.Check("redlock")

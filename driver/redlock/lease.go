@@ -33,37 +33,42 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	}
 	// The waiter must not propose the ticket again, nor dispose of it first.
 	d.change(h.ID, func(w *waiter) { w.released = true })
-	r := removal{h: h, until: time.Now().Add(d.forget(h.ID))}
+	d.forget(h.ID)
+	r := d.removal(h, 0)
 	return d.vote(ctx, "release",
 		func(node int, err error) { d.released(d.nodes[node], r, err) },
 		func(n *node) *redisqueue.Call { return d.releaseCall(n, r) })
 }
 
-// removal is a ticket that is to be removed from nodes. They are asked again until the time when it is gone by itself.
+// removal is a ticket that is to be removed from nodes. They are asked again until a time when it is gone by itself.
 type removal struct {
 	h     driver.Hold
 	last  int64 // what later attempts have done stays; 0: nothing does
 	until time.Time
 }
 
-// lingers is how long a node that is not reached may keep a ticket that waits there, though it may hold on others: as long as
-// it takes its process for alive.
+// lingers is how long a node that is not reached may keep a ticket that waits there: as long as it takes its process for
+// alive. A ticket that holds there, though its process may not know that, stays for as long as its lease.
 const lingers = time.Minute
 
-// lasts returns for how long nodes may keep a ticket. With mu held, if it has ever held.
-func (t *ticket) lasts() time.Duration { return max(lingers, t.r.TTL, time.Until(t.until)) }
+func (d *Driver) removal(h driver.Hold, last int64) removal {
+	return removal{h: h, last: last, until: time.Now().Add(max(lingers, time.Duration(d.longest.Load())))}
+}
 
-// forget forgets a ticket that is to be removed, and returns for how long nodes may keep
-// it. One that was not granted may hold on some, for as long as any lease.
-func (d *Driver) forget(id string) time.Duration {
+// mayLast notes the length of a lease that nodes are asked for.
+func (d *Driver) mayLast(ttl time.Duration) {
+	for longest := d.longest.Load(); int64(ttl) > longest && !d.longest.CompareAndSwap(longest, int64(ttl)); {
+		longest = d.longest.Load()
+	}
+}
+
+// forget forgets a held ticket that is to be removed.
+func (d *Driver) forget(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t := d.tickets[id]
-	if t == nil || !t.held() {
-		return d.longest
+	if t := d.tickets[id]; t != nil && t.held() {
+		delete(d.tickets, id)
 	}
-	delete(d.tickets, id)
-	return t.lasts()
 }
 
 // reassurance is what a node is owed by askAgain.
@@ -91,14 +96,15 @@ func (d *Driver) released(n *node, r removal, err error) {
 // lost is the error of a ticket that a node does not take any more, since a release of it was there first. Other nodes may
 // have it yet.
 func (d *Driver) lost(t *ticket) error {
-	d.dispose(t.r.Hold(0), t.lasts())
+	d.dispose(t.r.Hold(0))
 	return driver.ErrLost
 }
 
 // dispose removes what is left of a ticket that is lost, in the background.
-func (d *Driver) dispose(h driver.Hold, lease time.Duration) {
+func (d *Driver) dispose(h driver.Hold) {
+	r := d.removal(h, 0)
 	for _, n := range d.nodes {
-		d.releaseOn(n, removal{h: h, until: time.Now().Add(lease)})
+		d.releaseOn(n, r)
 	}
 }
 
@@ -126,6 +132,9 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	if d.life.Closed() {
 		return slices.Repeat([]error{driver.ErrClosed}, len(rs))
+	}
+	for _, r := range rs {
+		d.mayLast(r.TTL)
 	}
 	asked, answered := time.Now(), false
 	r := newRound(d, func(v any) ([]int64, error) { return redisqueue.Ints("renew", v, len(rs)) })
@@ -169,7 +178,8 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 		case lost(i):
 			errs[i] = driver.ErrLost
 			if d.holds(rs[i].ID) != nil { // a ticket that never held stays
-				d.dispose(rs[i].Hold, d.forget(rs[i].ID))
+				d.forget(rs[i].ID)
+				d.dispose(rs[i].Hold)
 			}
 		case err != nil:
 			errs[i] = err
@@ -202,7 +212,6 @@ func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration)
 func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.longest = max(d.longest, r.TTL)
 	if t := d.tickets[r.ID]; t != nil && t.held() {
 		if until := asked.Add(r.TTL); until.After(t.until) {
 			t.until = until

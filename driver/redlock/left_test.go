@@ -116,6 +116,13 @@ func TestRemovedForAsLongAsItLasts(t *testing.T) {
 			d.notified(1, "lid 1 x name")
 			d.notified(2, "lid 1 x name")
 		},
+		"extended": func(d *Driver, tk *ticket) {
+			longer := tk.r.TTL
+			d.longest.Store(0)
+			tk.r.TTL, tk.until = time.Second, time.Now().Add(time.Second)
+			_ = d.Renew(context.Background(), tk.r.Hold(0), longer)
+			_ = d.Release(context.Background(), tk.r.Hold(0))
+		},
 		"unanswered": func(d *Driver, tk *ticket) { _ = d.Release(context.Background(), tk.r.Hold(0)) },
 	} {
 		for ttl, last := range map[time.Duration]time.Duration{time.Second: time.Minute, 2 * time.Minute: 2 * time.Minute} {

@@ -128,7 +128,7 @@ func (d *Driver) check(w *waiter) (due, lost bool) {
 	}
 	if w.lapsed || bits.OnesCount64(without) > d.minority() {
 		w.released = true // it is not queued again behind this
-		d.dispose(w.t.r.Hold(0), w.t.lasts())
+		d.dispose(w.t.r.Hold(0))
 		return false, true
 	}
 	if !w.news || bits.OnesCount64(w.may) < d.quorum {
@@ -301,10 +301,10 @@ func (d *Driver) broken(node int, id string) {
 		d.mu.Unlock()
 		return
 	}
-	h, lasts := t.r.Hold(t.number), t.lasts()
+	h := t.r.Hold(t.number)
 	delete(d.tickets, id)
 	d.mu.Unlock()
-	d.dispose(h, lasts) // some nodes may not have run the break
+	d.dispose(h) // some nodes may not have run the break
 	if d.notifyLoss != nil {
 		d.notifyLoss(h, redisqueue.ErrRemoved)
 	}
