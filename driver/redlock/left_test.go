@@ -101,6 +101,20 @@ func TestRequestLostOnOneNode(t *testing.T) {
 	x.until("held on the third node", func() bool { return x.holds(2) })
 }
 
+// A node that queues a ticket, which the others grant, behind a lease that ends there by itself gets the lease then. Nothing
+// notifies of that end, and a lease without renewal has no other request.
+func TestGrantedBehindALease(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	x.direct[2].Set(t.Context(), x.key(), "theirs", 300*time.Millisecond)
+	if _, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "waiter", TTL: time.Minute, Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	x.until("held on the third node", func() bool {
+		return form.Holder(x.direct[2].Get(t.Context(), x.key()).Val()).ID == "waiter"
+	})
+}
+
 // Nodes that are not reached are asked to remove a ticket for as long as they may have it: for the length of its lease or,
 // if it may wait there, for as long as they may take its process for alive.
 func TestRemovedForAsLongAsItLasts(t *testing.T) {
