@@ -38,25 +38,20 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	if err := d.agree(ctx, false); err != nil {
 		return nil, err
 	}
-	var (
-		mu    sync.Mutex
-		names = make(map[string]struct{})
-	)
+	var mu sync.Mutex
+	var list []string
 	scan := func(ctx context.Context, c *redis.Client) error {
-		return d.keys.Names(ctx, c, form.Word, []string{":x", ":s"}, func(name string) {
-			mu.Lock()
-			defer mu.Unlock()
-			names[name] = struct{}{}
-		})
+		names, err := d.keys.Names(ctx, c, form.Word, ":x", ":s")
+		mu.Lock()
+		defer mu.Unlock()
+		list = append(list, names...)
+		return err
 	}
 	if err := d.onEach(ctx, scan); err != nil {
 		return nil, err
 	}
-	list := make([]string, 0, len(names))
-	for name := range names {
-		list = append(list, name)
-	}
-	return list, nil
+	slices.Sort(list)
+	return slices.Compact(list), nil // the keys of a name may be on two masters while its hash slot is being moved
 }
 
 // Break implements driver.Breaker.

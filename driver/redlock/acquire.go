@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/bits"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -14,7 +15,7 @@ import (
 )
 
 // ticket is what this process knows of a ticket that it has requested. Driver.mu guards
-// until and broken.
+// waiter, until and breaks.
 type ticket struct {
 	r        driver.Request
 	key      string
@@ -23,8 +24,10 @@ type ticket struct {
 	number   uint64       // final once it is queued, or holds, on a majority
 	begun    int64        // attempts before the first one
 	attempts atomic.Int64 // grows with each proposal, by one goroutine at a time
-	until    time.Time    // held: the end of the lease on a majority
-	broken   uint64       // held: the nodes that have notified of a break
+	waiter   *waiter      // it is waited for; else nil
+	until    time.Time    // held: the end of the lease on a majority; else zero
+
+	breaks map[int]time.Time // when nodes have notified that Break removed it there
 }
 
 // newTicket makes the ticket of a request, without its Joined. That refers to the whole
@@ -37,8 +40,14 @@ func (d *Driver) newTicket(r driver.Request) *ticket {
 		begun: time.Now().UnixMicro(),
 	}
 	t.attempts.Store(t.begun)
+	d.mayLast(r.TTL)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tickets[r.ID] = t // before it is asked for: Break may remove it before it is known that it holds
 	return t
 }
+
+func (t *ticket) held() bool { return !t.until.IsZero() }
 
 // Acquire implements driver.Driver. Without contention it is one request to each
 // node, all at once, and with contention two: to queue and, when granted, to
@@ -48,6 +57,18 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, driver.NoTicket(err) // no ticket was requested before
 	}
 	t := d.newTicket(r)
+	g, err := d.acquire(ctx, t, r)
+	if err != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.tickets[r.ID] == t {
+			delete(d.tickets, r.ID)
+		}
+	}
+	return g, err
+}
+
+func (d *Driver) acquire(ctx context.Context, t *ticket, r driver.Request) (driver.Grant, error) {
 	if !r.Wait {
 		return d.try(ctx, t, splits)
 	}
@@ -77,7 +98,7 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 		case err != nil:
 			return driver.Grant{}, err
 		case p.outcome == granted:
-			return d.grant(t, p), nil
+			return d.grant(t, p)
 		case p.outcome != notNow && p.outcome != split:
 			return driver.Grant{}, p.failure()
 		}
@@ -97,7 +118,7 @@ func (d *Driver) try(ctx context.Context, t *ticket, again int) (driver.Grant, e
 // background.
 func (d *Driver) giveBack(ctx context.Context, t *ticket, p *proposal) error {
 	sure, perhaps := p.given()
-	gone := removal{h: t.r.Hold(0), last: p.attempt, until: time.Now().Add(t.r.TTL)}
+	gone := d.removal(t.r.Hold(0), p.attempt)
 	for _, n := range d.nodes {
 		if perhaps&(1<<n.index) != 0 {
 			d.releaseOn(n, gone)
@@ -132,7 +153,7 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 	case err != nil:
 		return driver.Grant{}, err
 	case p.outcome == granted:
-		return d.grant(t, p), nil
+		return d.grant(t, p)
 	case p.outcome != inQueue:
 		return driver.Grant{}, p.failure()
 	}
@@ -150,17 +171,20 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 // inQueue is what heartbeats call the ticket.
 func (t *ticket) inQueue() string { return redisqueue.Kind(t.r.Shared) + t.r.ID }
 
-// grant notes that a ticket holds.
-func (d *Driver) grant(t *ticket, p *proposal) driver.Grant {
+// grant notes that a ticket holds, unless it was broken while the proposal was under way.
+func (d *Driver) grant(t *ticket, p *proposal) (driver.Grant, error) {
 	d.mu.Lock()
 	t.number = p.number
+	if bits.OnesCount64(d.brokenOn(t)) > d.minority() {
+		d.mu.Unlock()
+		return driver.Grant{}, d.lost(t)
+	}
 	t.until = p.asked.Add(t.r.TTL)
-	d.held[t.r.ID] = t
 	var may uint64
-	if w := d.waiters[t.r.ID]; w != nil {
-		may = w.may
+	if t.waiter != nil {
+		may = t.waiter.may
 	}
 	d.mu.Unlock()
 	p.mend(may)
-	return driver.Grant{Token: p.number, Asked: p.asked}
+	return driver.Grant{Token: p.number, Asked: p.asked}, nil
 }

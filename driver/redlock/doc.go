@@ -31,6 +31,9 @@
 // does not reach is asked again, a second after each failure, for a minute at least and for as
 // long as the lease may last there.
 //
+// A Break counts when a majority has run it within five seconds: the ticket is then removed from
+// all nodes, and its process is notified. What only a few have run changes nothing.
+//
 // A renewal counts when a majority has it. If a node lacks a lease that a majority has (it was
 // down, has lost its data, or did not get the request), the lease is set there again, for the rest of its time: with each
 // renewal, and within two seconds after the node is back. A lease without a majority is lost,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,10 +39,10 @@ type Driver struct {
 	ctx        context.Context //nolint:containedctx // of background tasks: ends when Close waits for nothing any more
 	cancel     context.CancelFunc
 	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
+	longest    atomic.Int64             // the longest lease that was requested: so long may a node keep a ticket
 
 	mu      sync.Mutex
-	waiters map[string]*waiter // by ticket ID
-	held    map[string]*ticket // by ticket ID
+	tickets map[string]*ticket // by ID: those that Acquire asks for, and those that hold
 }
 
 var (
@@ -181,8 +182,7 @@ func newDriver(clients []*redis.Client, o options) *Driver {
 		quorum: len(clients)/2 + 1, timeout: o.timeout, drift: o.drift, keys: keys, channel: keys.Channel(),
 		numbers: newNumbers(len(clients)),
 		life:    life.New(),
-		waiters: make(map[string]*waiter),
-		held:    make(map[string]*ticket),
+		tickets: make(map[string]*ticket),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.protocol, d.protocolKey = keys.Check("redlock")

@@ -83,7 +83,7 @@ func (d *Driver) mergeTicket(votes []driver.Ticket, least int) driver.Ticket {
 	return t
 }
 
-// parseQueue reads the answer of redlock_inspect.lua.
+// parseQueue reads the answer of inspect.lua.
 func (d *Driver) parseQueue(v any) ([]driver.Ticket, error) {
 	queue, err := form.ParseView(v)
 	for i := range queue {
@@ -109,8 +109,9 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
-	r := newRound(d, func(v any) (map[string]struct{}, error) { return v.(map[string]struct{}), nil })
-	if err := r.do(ctx, func(n *node) (any, error) { return d.scan(ctx, n) }); err != nil {
+	r := newRound(d, func(v any) ([]string, error) { return v.([]string), nil })
+	scan := func(n *node) (any, error) { return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs") }
+	if err := r.do(ctx, scan); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
@@ -120,7 +121,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	}
 	counts := make(map[string]int)
 	for _, names := range r.answers {
-		for name := range names {
+		for _, name := range names {
 			counts[name]++
 		}
 	}
@@ -131,13 +132,6 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 		}
 	}
 	return list, nil
-}
-
-// scan returns the names that have a live ticket on a node.
-func (d *Driver) scan(ctx context.Context, n *node) (map[string]struct{}, error) {
-	names := make(map[string]struct{})
-	err := d.keys.Names(ctx, n.client, form.Word, []string{":rx", ":rs"}, func(name string) { names[name] = struct{}{} })
-	return names, err
 }
 
 // Break implements driver.Breaker.

@@ -33,37 +33,42 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	}
 	// The waiter must not propose the ticket again, nor dispose of it first.
 	d.change(h.ID, func(w *waiter) { w.released = true })
-	r := removal{h: h, until: time.Now().Add(d.forget(h.ID))}
+	d.forget(h.ID)
+	r := d.removal(h, 0)
 	return d.vote(ctx, "release",
 		func(node int, err error) { d.released(d.nodes[node], r, err) },
 		func(n *node) *redisqueue.Call { return d.releaseCall(n, r) })
 }
 
-// removal is a ticket that is to be removed from nodes. They are asked again until the time when it is gone by itself.
+// removal is a ticket that is to be removed from nodes. They are asked again until a time when it is gone by itself.
 type removal struct {
 	h     driver.Hold
 	last  int64 // what later attempts have done stays; 0: nothing does
 	until time.Time
 }
 
-// lingers is how long a node that is not reached may keep a ticket that waits there, though it may hold on others: as long as
-// it takes its process for alive.
+// lingers is how long a node that is not reached may keep a ticket that waits there: as long as it takes its process for
+// alive. A ticket that holds there, though its process may not know that, stays for as long as its lease.
 const lingers = time.Minute
 
-// lasts returns for how long nodes may keep a ticket. With mu held, if it has ever held.
-func (t *ticket) lasts() time.Duration { return max(lingers, t.r.TTL, time.Until(t.until)) }
+func (d *Driver) removal(h driver.Hold, last int64) removal {
+	return removal{h: h, last: last, until: time.Now().Add(max(lingers, time.Duration(d.longest.Load())))}
+}
 
-// forget forgets a ticket that is to be removed, and returns for how long nodes may keep
-// it.
-func (d *Driver) forget(id string) time.Duration {
+// mayLast notes the length of a lease that nodes are asked for.
+func (d *Driver) mayLast(ttl time.Duration) {
+	for longest := d.longest.Load(); int64(ttl) > longest && !d.longest.CompareAndSwap(longest, int64(ttl)); {
+		longest = d.longest.Load()
+	}
+}
+
+// forget forgets a held ticket that is to be removed.
+func (d *Driver) forget(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t := d.held[id]
-	if t == nil {
-		return lingers
+	if t := d.tickets[id]; t != nil && t.held() {
+		delete(d.tickets, id)
 	}
-	delete(d.held, id)
-	return t.lasts()
 }
 
 // reassurance is what a node is owed by askAgain.
@@ -91,14 +96,15 @@ func (d *Driver) released(n *node, r removal, err error) {
 // lost is the error of a ticket that a node does not take any more, since a release of it was there first. Other nodes may
 // have it yet.
 func (d *Driver) lost(t *ticket) error {
-	d.dispose(t.r.Hold(0), t.lasts())
+	d.dispose(t.r.Hold(0))
 	return driver.ErrLost
 }
 
 // dispose removes what is left of a ticket that is lost, in the background.
-func (d *Driver) dispose(h driver.Hold, lease time.Duration) {
+func (d *Driver) dispose(h driver.Hold) {
+	r := d.removal(h, 0)
 	for _, n := range d.nodes {
-		d.releaseOn(n, removal{h: h, until: time.Now().Add(lease)})
+		d.releaseOn(n, r)
 	}
 }
 
@@ -126,6 +132,9 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	if d.life.Closed() {
 		return slices.Repeat([]error{driver.ErrClosed}, len(rs))
+	}
+	for _, r := range rs {
+		d.mayLast(r.TTL)
 	}
 	asked, answered := time.Now(), false
 	r := newRound(d, func(v any) ([]int64, error) { return redisqueue.Ints("renew", v, len(rs)) })
@@ -169,7 +178,8 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 		case lost(i):
 			errs[i] = driver.ErrLost
 			if d.holds(rs[i].ID) != nil { // a ticket that never held stays
-				d.dispose(rs[i].Hold, d.forget(rs[i].ID))
+				d.forget(rs[i].ID)
+				d.dispose(rs[i].Hold)
 			}
 		case err != nil:
 			errs[i] = err
@@ -188,7 +198,7 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 // Shorten implements driver.Shortener. A node that is not reached keeps the lease as it was.
 func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
 	d.mu.Lock()
-	if t := d.held[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
+	if t := d.tickets[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
 		if until := time.Now().Add(left); until.Before(t.until) {
 			t.until = until
 		}
@@ -202,7 +212,7 @@ func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration)
 func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if t := d.held[r.ID]; t != nil {
+	if t := d.tickets[r.ID]; t != nil && t.held() {
 		if until := asked.Add(r.TTL); until.After(t.until) {
 			t.until = until
 		}
@@ -213,7 +223,10 @@ func (d *Driver) extend(r driver.Renewal, asked time.Time) {
 func (d *Driver) holds(id string) *ticket {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.held[id]
+	if t := d.tickets[id]; t != nil && t.held() {
+		return t
+	}
+	return nil
 }
 
 // repair asks one node, in the background, to hold a ticket that a majority has granted.
@@ -225,7 +238,7 @@ func (d *Driver) repair(n *node, t *ticket) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := time.Until(t.until)
-	if d.held[t.r.ID] != t || left <= 0 {
+	if d.tickets[t.r.ID] != t || left <= 0 {
 		return
 	}
 	c := d.acquireCall(t, left, t.number, t.attempts.Load(), orLeave, mended)
@@ -264,9 +277,9 @@ func (d *Driver) askAgain(n *node) {
 func (d *Driver) reassure() {
 	d.mu.Lock()
 	now := time.Now()
-	rs := make([]driver.Renewal, 0, len(d.held))
-	for _, t := range d.held {
-		if left := t.until.Sub(now); left > 0 {
+	rs := make([]driver.Renewal, 0, len(d.tickets))
+	for _, t := range d.tickets {
+		if left := t.until.Sub(now); left > 0 { // it is held
 			rs = append(rs, driver.Renewal{Hold: t.r.Hold(t.number), TTL: left})
 		}
 	}

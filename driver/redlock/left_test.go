@@ -73,7 +73,7 @@ func TestHasItAgain(t *testing.T) {
 	x.until("the first node has it", func() bool {
 		x.d.mu.Lock()
 		defer x.d.mu.Unlock()
-		w := x.d.waiters["waiter"]
+		w := x.d.waiter("waiter")
 		return w == nil || w.absent == 0
 	})
 	x.direct[1].Del(ctx, x.key()+":rx", x.key()+":rt")
@@ -101,18 +101,43 @@ func TestRequestLostOnOneNode(t *testing.T) {
 	x.until("held on the third node", func() bool { return x.holds(2) })
 }
 
+// A node that queues a ticket, which the others grant, behind a lease that ends there by itself gets the lease then. Nothing
+// notifies of that end, and a lease without renewal has no other request.
+func TestGrantedBehindALease(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	x.direct[2].Set(t.Context(), x.key(), "theirs", 300*time.Millisecond)
+	if _, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "waiter", TTL: time.Minute, Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	x.until("held on the third node", func() bool {
+		return form.Holder(x.direct[2].Get(t.Context(), x.key()).Val()).ID == "waiter"
+	})
+}
+
 // Nodes that are not reached are asked to remove a ticket for as long as they may have it: for the length of its lease or,
 // if it may wait there, for as long as they may take its process for alive.
 func TestRemovedForAsLongAsItLasts(t *testing.T) {
 	for how, end := range map[string]func(d *Driver, tk *ticket){
-		"refused":  func(d *Driver, tk *ticket) { _ = d.lost(tk) },
-		"removed":  func(d *Driver, tk *ticket) { d.check(&waiter{t: tk, broken: 1<<1 | 1<<2}) },
-		"released": func(d *Driver, tk *ticket) { d.held["id"] = tk; _ = d.Release(context.Background(), tk.r.Hold(0)) },
-		"broken": func(d *Driver, tk *ticket) {
-			d.held["id"] = tk
-			d.lossNoticed(1, "id 1 x name")
-			d.lossNoticed(2, "id 1 x name")
+		"refused": func(d *Driver, tk *ticket) { _ = d.lost(tk) },
+		"removed": func(d *Driver, tk *ticket) { d.check(&waiter{t: tk, absent: 1<<1 | 1<<2}) },
+		"released": func(d *Driver, tk *ticket) {
+			tk.until = time.Now().Add(tk.r.TTL)
+			_ = d.Release(context.Background(), tk.r.Hold(0))
 		},
+		"broken": func(d *Driver, tk *ticket) {
+			tk.until = time.Now().Add(tk.r.TTL)
+			d.notified(1, "lid 1 x name")
+			d.notified(2, "lid 1 x name")
+		},
+		"extended": func(d *Driver, tk *ticket) {
+			longer := tk.r.TTL
+			d.longest.Store(0)
+			tk.r.TTL, tk.until = time.Second, time.Now().Add(time.Second)
+			_ = d.Renew(context.Background(), tk.r.Hold(0), longer)
+			_ = d.Release(context.Background(), tk.r.Hold(0))
+		},
+		"unanswered": func(d *Driver, tk *ticket) { _ = d.Release(context.Background(), tk.r.Hold(0)) },
 	} {
 		for ttl, last := range map[time.Duration]time.Duration{time.Second: time.Minute, 2 * time.Minute: 2 * time.Minute} {
 			t.Run(strings.Join([]string{how, ttl.String()}, " "), func(t *testing.T) {

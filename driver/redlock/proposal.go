@@ -244,11 +244,14 @@ func (p *proposal) mend(may uint64) {
 
 // mendOn mends a node that lacks the ticket, or may lack it: the request may have been lost. With mu held.
 func (p *proposal) mendOn(node int) {
+	n := p.d.nodes[node]
 	switch err := p.errs[node]; {
 	case err == nil && p.answers[node].lacks():
-		p.d.repair(p.d.nodes[node], p.t)
+		p.d.repair(n, p.t)
+	case err == nil && p.answers[node].what == queued: // it notifies of a release, but not of the end of a lease
+		n.owe("repair "+p.t.r.ID, again, func() { p.d.repair(n, p.t) })
 	case err != nil && !errors.Is(err, errSilent) && !denied(err):
-		p.d.askAgain(p.d.nodes[node])
+		p.d.askAgain(n)
 	}
 }
 

@@ -32,9 +32,9 @@ func TestRequeueDuringGrant(t *testing.T) {
 	p.asked = time.Now()
 	var group sync.WaitGroup
 	group.Go(func() { d.requeue(d.nodes[0], w) })
-	group.Go(func() { d.grant(w.t, p) })
+	group.Go(func() { _, _ = d.grant(w.t, p) })
 	group.Wait()
-	if d.held["id"] != w.t {
+	if !w.t.held() {
 		t.Error("not granted")
 	}
 }

@@ -3,6 +3,8 @@ package redlock
 import (
 	"context"
 	"math/bits"
+	"strings"
+	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
@@ -18,9 +20,9 @@ type waiter struct {
 	news   bool   // a node has said that it may hold, since the last attempt
 	first  uint64 // nodes whose last answer to a heartbeat was that it may hold
 	absent uint64 // nodes that do not know it
-	broken uint64 // nodes that have notified that Break removed it; all, if it is lost
 	barred uint64 // nodes that do not take its number, since a larger one has held there
 
+	lapsed   bool // others may have seen that it was gone
 	released bool // Release removes it from all nodes
 }
 
@@ -29,24 +31,32 @@ func (d *Driver) register(t *ticket) *waiter {
 	w := &waiter{t: t, wake: make(chan struct{}, 1), asking: true}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.waiters[t.r.ID] = w
+	t.waiter = w
 	return w
 }
 
 func (d *Driver) depart(w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.waiters, w.t.r.ID)
+	w.t.waiter = nil
 }
 
 // change changes a waiter, if the ticket is still waited for, and wakes it.
 func (d *Driver) change(id string, f func(w *waiter)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if w := d.waiters[id]; w != nil {
+	if w := d.waiter(id); w != nil {
 		f(w)
 		w.stir()
 	}
+}
+
+// waiter returns who waits for a ticket, or nil. With mu held.
+func (d *Driver) waiter(id string) *waiter {
+	if t := d.tickets[id]; t != nil {
+		return t.waiter
+	}
+	return nil
 }
 
 // settle notes that no proposal is under way any more, and that the ticket is queued.
@@ -66,8 +76,9 @@ func (w *waiter) stir() {
 // what was noted before the grant, and after it the node is repaired here.
 func (d *Driver) ready(id string, node int, news bool) {
 	d.mu.Lock()
-	w, t := d.waiters[id], d.held[id]
-	if t == nil && w != nil {
+	t := d.tickets[id]
+	held := t != nil && t.held()
+	if w := d.waiter(id); w != nil && !held {
 		w.may |= 1 << node
 		w.absent &^= 1 << node
 		if w.news = w.news || news; w.news && bits.OnesCount64(w.may) >= d.quorum {
@@ -75,7 +86,7 @@ func (d *Driver) ready(id string, node int, news bool) {
 		}
 	}
 	d.mu.Unlock()
-	if t != nil && news {
+	if held && news {
 		d.repair(d.nodes[node], t)
 	}
 }
@@ -111,13 +122,13 @@ func (d *Driver) check(w *waiter) (due, lost bool) {
 	if w.released {
 		return false, true
 	}
-	without := w.absent | w.broken
+	without := w.absent | d.brokenOn(w.t)
 	if w.first != 0 && w.absent&w.barred != 0 { // its turn has come, and it blocks those behind it
 		without |= d.heartbeats.Silent(w.t.r.Name)
 	}
-	if bits.OnesCount64(without) > d.minority() {
+	if w.lapsed || bits.OnesCount64(without) > d.minority() {
 		w.released = true // it is not queued again behind this
-		d.dispose(w.t.r.Hold(0), w.t.lasts())
+		d.dispose(w.t.r.Hold(0))
 		return false, true
 	}
 	if !w.news || bits.OnesCount64(w.may) < d.quorum {
@@ -140,7 +151,8 @@ func (d *Driver) attempt(ctx context.Context, w *waiter) (g driver.Grant, ok boo
 	}
 	switch p.outcome {
 	case granted:
-		return d.grant(w.t, p), true, nil
+		g, err = d.grant(w.t, p)
+		return g, err == nil, err
 	case gone:
 		return g, false, d.lost(w.t)
 	}
@@ -181,7 +193,7 @@ func (d *Driver) keepAlive(node int, name string, tickets []string, answer func(
 // is queued there again.
 func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 	d.mu.Lock()
-	w := d.waiters[id[1:]]
+	w := d.waiter(id[1:])
 	if w == nil || w.asking {
 		d.mu.Unlock()
 		return
@@ -194,9 +206,7 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 	w.absent &^= 1 << node
 	if state == redisqueue.IsGone {
 		w.absent |= 1 << node
-		if lapsed { // others may have seen that it was gone: it does not come back
-			w.broken = 1<<len(d.nodes) - 1
-		}
+		w.lapsed = w.lapsed || lapsed // it does not come back
 		w.stir()
 	}
 	d.mu.Unlock()
@@ -217,7 +227,7 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 func (d *Driver) requeue(n *node, w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.waiters[w.t.r.ID] != w || w.asking || w.released || bits.OnesCount64(w.absent|w.broken) > d.minority() {
+	if w.t.waiter != w || w.asking || w.released || w.lapsed || bits.OnesCount64(w.absent|d.brokenOn(w.t)) > d.minority() {
 		return
 	}
 	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, w.t.attempts.Load(), justWait, kept)
@@ -247,38 +257,54 @@ func (d *Driver) notified(node int, text string) {
 	switch text[0] {
 	case redisqueue.NoticeGrant:
 		d.ready(id, node, true)
-	case redisqueue.NoticeGone:
-		d.change(id, func(w *waiter) { w.broken |= 1 << node })
+	case redisqueue.NoticeGone, redisqueue.NoticeLost:
+		id, _, _ = strings.Cut(id, " ")
+		d.broken(node, id)
 	case redisqueue.NoticeCheck:
 		if name, ok := d.keys.Name(id); ok {
 			d.heartbeats.Poll(name)
 		}
-	case redisqueue.NoticeLost:
-		d.lossNoticed(node, id)
 	}
 }
 
-// lossNoticed reports that a ticket of this process was broken, once so many nodes have
-// notified of it that it holds on no majority.
-func (d *Driver) lossNoticed(node int, text string) {
-	h, ok := redisqueue.ParseLoss(text)
-	if !ok {
-		return
-	}
-	d.mu.Lock()
-	lost, lasts := false, lingers
-	if t := d.held[h.ID]; t != nil {
-		t.broken |= 1 << node
-		if lost = bits.OnesCount64(t.broken) > d.minority(); lost {
-			lasts = t.lasts()
-			delete(d.held, h.ID)
+// spread is within what time nodes run one Break, though it reaches some late. Of what they have run at longer intervals
+// each was told to have failed, and the ticket is where it was removed again.
+const spread = 5 * time.Second
+
+// brokenOn returns the nodes that have run a Break of a ticket, of late. With mu held.
+func (d *Driver) brokenOn(t *ticket) (nodes uint64) {
+	for node, at := range t.breaks {
+		if time.Since(at) < max(spread, d.timeout+slack) {
+			nodes |= 1 << node
 		}
 	}
-	d.mu.Unlock()
-	if !lost {
+	return nodes
+}
+
+// broken notes that a node has run a Break of a ticket of this process. The ticket is lost once so many have that a
+// majority may not have it, though some may have got it again meanwhile.
+func (d *Driver) broken(node int, id string) {
+	d.mu.Lock()
+	t := d.tickets[id]
+	if t == nil {
+		d.mu.Unlock()
 		return
 	}
-	d.dispose(h, lasts) // some nodes may not have run the break
+	if t.breaks == nil {
+		t.breaks = make(map[int]time.Time)
+	}
+	t.breaks[node] = time.Now()
+	if w := t.waiter; w != nil {
+		w.stir() // for check
+	}
+	if !t.held() || bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
+		d.mu.Unlock()
+		return
+	}
+	h := t.r.Hold(t.number)
+	delete(d.tickets, id)
+	d.mu.Unlock()
+	d.dispose(h) // some nodes may not have run the break
 	if d.notifyLoss != nil {
 		d.notifyLoss(h, redisqueue.ErrRemoved)
 	}

@@ -27,8 +27,8 @@ func init() {
 			old: "return c.Sent() > 1 || err != nil &&", new: "return err != nil &&",
 		},
 		mutant{
-			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "heartbeat.lua",
-			old: "if set and lapsed(chan) then", new: "if set and false then",
+			name: "redis: a heartbeat brings the tickets of a lapsed process back", file: scripts + "common.lua", in: "redis",
+			old: "  if lapsed(chan) then\n    reap()\n  else", new: "  if false then\n    reap()\n  else",
 		},
 		mutant{
 			name: "redis: the process of a waiter behind an unconfirmed grant does not poll", file: scripts + "queue.lua",
@@ -101,7 +101,7 @@ func init() {
 		},
 		mutant{
 			name: "redlock: a node that is back does not get the leases", file: "driver/redlock/lease.go",
-			old: "if d.held[t.r.ID] != t || left <= 0 {", new: "if true || left <= 0 {",
+			old: "if d.tickets[t.r.ID] != t || left <= 0 {", new: "if true || left <= 0 {",
 		},
 		mutant{
 			name: "redlock: tickets that hold on a few nodes do not give way", file: "driver/redlock/acquire.go",

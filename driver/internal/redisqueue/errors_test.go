@@ -106,11 +106,11 @@ func TestAllKeys(t *testing.T) {
 			t.Errorf("%q: more keys than the renewal needs", name)
 		}
 	}
-	if strings.Contains(read("queue")+read("acquire")+read("release")+read("heartbeat")+read("break")+read("inspect"), never) {
+	if strings.Contains(read("queue", queue)+read("acquire", queue)+read("release", queue)+read("heartbeat", queue)+read("break", queue)+read("inspect", queue), never) {
 		t.Errorf("a script has a key that ends in %q", never)
 	}
 	for _, end := range beside { // each key that a script derives
-		if !strings.Contains(read("queue")+read("acquire"), "key .. '"+end+"'") {
+		if !strings.Contains(read("queue", queue)+read("acquire", queue), "key .. '"+end+"'") {
 			t.Errorf("no script has a key that ends in %q", end)
 		}
 	}

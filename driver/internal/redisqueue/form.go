@@ -3,6 +3,8 @@ package redisqueue
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -55,11 +57,11 @@ func hasTag(key string) bool {
 	return ok && strings.IndexByte(rest, '}') > 0
 }
 
-// Names calls found with each name that has a ticket on a server, sometimes more
-// than once. ends are the ends of the keys of the sets of waiters. If main keys have
-// a form, those whose value does not begin with word are left out: they may be other
-// data.
-func (k Keys) Names(ctx context.Context, c *redis.Client, word string, ends []string, found func(name string)) error {
+// Names returns each name that has a ticket on a server. ends are the ends of the keys of
+// the sets of waiters. If main keys have a form, those whose value does not begin with
+// word are left out: they may be other data.
+func (k Keys) Names(ctx context.Context, c *redis.Client, word string, ends ...string) ([]string, error) {
+	names := make(map[string]struct{})
 	var cursor uint64
 	for {
 		keys, next, err := c.Scan(ctx, cursor, k.Pattern(), 1000).Result()
@@ -67,15 +69,15 @@ func (k Keys) Names(ctx context.Context, c *redis.Client, word string, ends []st
 			keys, err = k.ours(ctx, c, word, keys)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, key := range keys {
 			if name, ok := k.Name(key, ends...); ok {
-				found(name)
+				names[name] = struct{}{}
 			}
 		}
 		if cursor = next; cursor == 0 || ctx.Err() != nil {
-			return ctx.Err()
+			return slices.Collect(maps.Keys(names)), ctx.Err()
 		}
 	}
 }

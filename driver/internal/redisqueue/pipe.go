@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -201,12 +202,15 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 		via = b.master
 	}
 	p.exec(via, live, (*Call).bySHA)
-	var unknown []*Call
+	var unknown, removed []*Call
 	for _, c := range live {
 		err := c.cmd.Err()
 		followed := len(unknown) > 0 && p.ordered != nil && (err == nil || IsReply(err)) // it has run too early
 		if c.unknown(err) || followed {
 			unknown = append(unknown, c)
+			if c.cmd.Val() == int64(1) {
+				removed = append(removed, c)
+			}
 		}
 	}
 	again := (*Call).byText
@@ -229,6 +233,9 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 			c.unsent()
 			p.senders.Go(func() { _, _ = p.run(b, []*Call{c}) }) // the client follows its hash slot
 			continue
+		}
+		if answer == int64(0) && slices.Contains(removed, c) {
+			answer = int64(1) // what it removed when it ran too early was not there any more
 		}
 		c.finish(answer, err)
 	}

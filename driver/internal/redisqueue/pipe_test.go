@@ -166,3 +166,47 @@ func TestOrderOfUnknownScripts(t *testing.T) {
 		t.Errorf("released, and there is %q", v)
 	}
 }
+
+// TestRunTwice: where a server knows only some of the scripts, a release that is run a second time, behind the script that was not
+// known, has removed its ticket all the same.
+func TestRunTwice(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	keys := redisqueue.Keys{Prefix: "test"}
+	acquire := func(name string) *redisqueue.Call {
+		main := keys.Main(name)
+		return redisqueue.NewCall(redisqueue.Acquire, []string{main, keys.Fence(main)}, "id", 60_000, "channel 0 0 ", "x")
+	}
+	release := func(name string) *redisqueue.Call {
+		return redisqueue.NewCall(redisqueue.Release, []string{keys.Main(name)}, "id")
+	}
+	other := redisqueue.NewPipe(client)
+	t.Cleanup(func() { other.Close(5 * time.Second) })
+	for _, c := range []*redisqueue.Call{acquire("a"), release("b")} {
+		if _, err := other.Do(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipe := redisqueue.NewOrderedPipe(client, []*redisqueue.Script{redisqueue.Inspect, redisqueue.Release})
+	t.Cleanup(func() { pipe.Close(5 * time.Second) })
+	srv.Pause()
+	answers := make(chan any, 3)
+	for _, c := range []*redisqueue.Call{ // the first is sent alone, and the others together
+		release("b"), redisqueue.NewCall(redisqueue.Inspect, []string{keys.Main("b")}), release("a"),
+	} {
+		pipe.Send(c, func(v any, err error) {
+			if err != nil {
+				v = err
+			}
+			answers <- v
+		})
+	}
+	srv.Resume()
+	<-answers
+	<-answers
+	if v := <-answers; v != int64(1) {
+		t.Errorf("released with %v, want 1", v)
+	}
+}

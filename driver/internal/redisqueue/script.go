@@ -20,33 +20,39 @@ type Script struct {
 	variant *Script // the same, for main keys that have a form
 }
 
+// The queues that scripts include. A script of both has queue, in place of which load puts the other.
+const (
+	queue        = "queue"
+	redlockQueue = "redlock_queue"
+)
+
 // The scripts of a server that keeps locks by itself; lua/queue.lua describes the queue.
 var (
-	Acquire   = load("acquire")
-	Release   = load("release")
-	Renew     = load("renew")
-	KeepAlive = load("heartbeat")
-	Shorten   = load("shorten")
-	Break     = load("break")
-	Inspect   = load("inspect")
+	Acquire   = load("acquire", queue)
+	Release   = load("release", queue)
+	Renew     = load("renew", queue)
+	KeepAlive = load("heartbeat", queue)
+	Shorten   = load("shorten", queue)
+	Break     = load("break", queue)
+	Inspect   = load("inspect", queue)
 )
 
 // The scripts of one node of Redlock; lua/redlock_queue.lua describes the queue.
 var (
-	RedlockAcquire   = load("redlock_acquire")
-	RedlockYield     = load("redlock_yield")
-	RedlockRelease   = load("redlock_release")
-	RedlockRenew     = load("redlock_renew")
-	RedlockKeepAlive = load("redlock_heartbeat")
-	RedlockShorten   = load("redlock_shorten")
-	RedlockBreak     = load("redlock_break")
-	RedlockInspect   = load("redlock_inspect")
+	RedlockAcquire   = load("redlock_acquire", redlockQueue)
+	RedlockYield     = load("redlock_yield", redlockQueue)
+	RedlockRelease   = load("redlock_release", redlockQueue)
+	RedlockRenew     = load("redlock_renew", redlockQueue)
+	RedlockKeepAlive = load("redlock_heartbeat", redlockQueue)
+	RedlockShorten   = load("shorten", redlockQueue)
+	RedlockBreak     = load("break", redlockQueue)
+	RedlockInspect   = load("inspect", redlockQueue)
 )
 
 // The scripts of both.
 var (
-	Ping     = load("ping")
-	Protocol = load("protocol")
+	Ping     = load("ping", "")
+	Protocol = load("protocol", "")
 )
 
 // Script returns the script for these keys. If main keys have a form, that is the
@@ -61,8 +67,8 @@ func (k Keys) Script(s *Script) *Script {
 // load reads a script, which is part of the program. A script has to write all keys
 // beside a main key as key .. ':x', because load replaces that. It also replaces LIVENESS by
 // Liveness in milliseconds.
-func load(name string) *Script {
-	source := strings.ReplaceAll(read(name), "LIVENESS", strconv.FormatInt(Liveness.Milliseconds(), 10))
+func load(name, queue string) *Script {
+	source := strings.ReplaceAll(read(name, queue), "LIVENESS", strconv.FormatInt(Liveness.Milliseconds(), 10))
 	s := newScript(name, source)
 	s.variant = newScript(name, strings.ReplaceAll(source, "key .. ':", `key .. '\255:`))
 	return s
@@ -74,7 +80,10 @@ func newScript(name, source string) *Script {
 }
 
 // read returns a file, with the files that it includes.
-func read(name string) string {
+func read(name, of string) string {
+	if name == queue {
+		name = of
+	}
 	b, err := files.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic("redisqueue: " + err.Error())
@@ -82,7 +91,7 @@ func read(name string) string {
 	var source strings.Builder
 	for line := range strings.Lines(string(b)) {
 		if file, ok := strings.CutPrefix(line, "--#include "); ok {
-			line = read(strings.TrimSuffix(file, ".lua\n"))
+			line = read(strings.TrimSuffix(file, ".lua\n"), of)
 		}
 		source.WriteString(line)
 	}

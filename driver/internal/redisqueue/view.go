@@ -8,7 +8,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// ParseView reads what view.lua answers: a queue as one server has it, in no order.
+// ParseView reads what inspect.lua answers: a queue as one server has it, in no order.
 func (f Form) ParseView(v any) ([]driver.Ticket, error) {
 	list, ok := v.([]any)
 	if !ok || len(list) != 5 {

@@ -57,7 +57,6 @@ if want == 'xw' then
   end
 end
 
---#include value.lua
 --#include queue.lua
 
 local D, ttl = key .. ':d', tonumber(ARGV[2])

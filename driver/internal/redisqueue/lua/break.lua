@@ -3,40 +3,47 @@
 -- Answers: 1 when a ticket with that token was there, else 0. The token of a holder
 -- that another library put there is its value's fingerprint.
 local key, token = KEYS[1], ARGV[1]
-local call = redis.call
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
---#include value.lua
 --#include queue.lua
---#include take.lua
 
-local v = value(key)
-local id, t, chan = string.match(v or '', '^locker[ ?](%S+) (%d+) %d+ (%S+) ')
-if id and t == token then
+-- fingerprint is the token with which Inspect shows another library's holder. It depends
+-- on the value alone, and is smaller than the tokens of tickets.
+local function fingerprint(v) return int(tonumber(string.sub(redis.sha1hex(v), 1, 8), 16) + 1) end
+
+-- take removes the ticket with the token from a set, and returns its ID and its channel.
+local function take(set)
+  local id = call('ZRANGEBYSCORE', set, token, token)[1]
+  if not id then return nil end
+  local chan = string.match(call('HGET', T, id) or '', HEAD)
+  call('ZREM', set, id)
+  call('ZREM', E, id)
+  call('HDEL', T, id)
+  return id, chan or ''
+end
+
+local v, found = current(), false
+local function lost(chan, id, kind)
+  call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' ' .. kind .. ' ' .. ARGV[2])
+  found = true
+end
+local id, number, chan = string.match(v or '', HOLDER)
+if number == token or v and not ours(v) and fingerprint(v) == token then
   call('DEL', key) -- before anybody is notified: a replica publishes, and refuses to write
-  call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' x ' .. ARGV[2])
-  settle(false)
-  return 1
-end
-if v and not ours(v) and fingerprint(v) == token then
-  settle(false)
-  return 1
-end
-if v == MARK then
+  v, found = false, true
+  if id then lost(chan, id, 'x') end
+elseif v == MARK then
   id, chan = take(H)
   if id then
-    call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. ' s ' .. ARGV[2])
-    settle(v)
-    return 1
+    lost(chan, id, 's')
+    v = mark()
   end
 end
 for _, set in ipairs({X, S}) do
   id, chan = take(set)
   if id then
     call('PUBLISH', chan, 'w' .. id)
-    settle(v)
-    return 1
+    found = true
   end
 end
 call('ZREM', X, '') -- a replica must not say that there is none, and refuses to write
-return 0
+if found or reaped then move(v) end
+return found and 1 or 0

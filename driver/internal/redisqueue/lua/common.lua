@@ -1,11 +1,21 @@
 -- What queue.lua and redlock_queue.lua have in common: the sets of tickets, and whose
--- process lives. They include this file, and define
+-- process lives. They include this file, and define before
 --   X, S, H, E, T, P  the keys
---   MARK  what the main key holds while shared tickets hold
---   HEAD  the pattern that finds the channel and the limit in a record
+--   MARK    what the main key holds while shared tickets hold
+--   HOLDER  the pattern that finds the ticket, its number and its channel in the value of an exclusive holder
+--   HEAD    the pattern that finds the channel and the limit in a record
+-- and after
+--   current()  returns the value of the main key, without shared holders whose lease is over
+--   move(v)    lets in or notifies those who may hold now; v is the value of the main key
 -- LIVENESS stands for the number of milliseconds without a heartbeat after which a waiting
 -- process is taken for dead: the Go constant Liveness, which is put in its place.
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
 local reaped = false -- expired tickets were removed from the queue: others may hold now
+
+-- ours reports whether the main key has a value of this driver.
+local function ours(v) return v == MARK or v and string.match(v, HOLDER) end
 
 local function int(n) return string.format('%.0f', n) end
 
@@ -126,4 +136,35 @@ end
 local function forget()
   for _, id in ipairs(call('ZRANGE', H, '0', '-1')) do call('HDEL', T, id) end
   call('DEL', H, E)
+end
+
+-- wants returns the number of a ticket that waits, and the set in which it does. arg is x or s, and the ticket.
+local function wants(arg)
+  local set = string.sub(arg, 1, 1) == 'x' and X or S
+  return call('ZSCORE', set, string.sub(arg, 2)), set
+end
+
+-- heard notes a heartbeat of a process, for the tickets in ARGV after the first.
+local function heard(chan)
+  -- A replica must not say that a ticket is gone, and refuses to write. Where memory is
+  -- short, Redis refuses only a first write, and of those that remove none.
+  call('ZREM', P, '')
+  local set
+  if lapsed(chan) then
+    reap()
+  else
+    set = X
+  end
+  for i = 2, #ARGV do
+    local number, where = wants(ARGV[i])
+    if number then
+      set = where
+      break
+    end
+  end
+  if set then
+    alive(chan, set)
+  else
+    call('ZREM', P, chan)
+  end
 end

@@ -1,8 +1,7 @@
+--#include value.lua
+
 -- The queue of one name, by the general rule: exclusive and shared tickets, limits, dead
--- waiters. The scripts that include this file define
---   key  the main key of the name
---   now  the server's time in microseconds
---   call redis.call
+-- waiters. The scripts that include this file define the main key, key.
 --
 -- The main key holds "locker id token since channel limit ownerlength blob" of the
 -- exclusive holder or, while shared tickets hold, MARK. Whoever else uses SET NX
@@ -21,10 +20,11 @@
 -- command need not carry them.
 local X, S, H, E, T, P = key .. ':x', key .. ':s', key .. ':h', key .. ':e', key .. ':t', key .. ':p'
 local MARK = 'locker *'
+local HOLDER = '^locker[ ?](%S+) (%d+) %d+ (%S+) '
 local HEAD = '^%??%d+ (%S+) (%d+) '
 --#include common.lua
 
-local function ours(v) return v == MARK or v and string.match(v, '^locker[ ?]%S+ %d+ %d+ %S+ ') end
+local function current() return value(key) end
 
 local function holds(v, id) return v and string.sub(v, 1, 6) == 'locker' and string.sub(v, 8, #id + 8) == id .. ' ' end
 
@@ -92,6 +92,8 @@ local function settle(v)
   end
   tidy()
 end
+
+local move = settle
 
 -- outlook returns after how many milliseconds the queue may move by itself (-1:
 -- never), whether the process of every waiter is to poll then, since the holder has not

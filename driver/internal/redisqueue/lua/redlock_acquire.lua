@@ -98,7 +98,6 @@ if exclusive and mode == 'w' then
   end
 end
 
---#include value.lua
 --#include redlock_queue.lua
 
 local W = exclusive and X or S

@@ -1,8 +1,7 @@
+--#include value.lua
+
 -- The queue of one name on one node of Redlock, by the general rule: exclusive and shared
--- tickets, limits, expired waiters. The scripts that include this file define
---   key  the main key of the name
---   now  the node's time in microseconds
---   call redis.call
+-- tickets, limits, expired waiters. The scripts that include this file define the main key, key.
 --
 -- The main key holds the record of the exclusive holder or, while shared tickets
 -- hold, MARK. Whoever else uses SET NX on it is kept out by both. It is the
@@ -18,10 +17,9 @@
 -- only says whether a ticket may hold as far as it knows; a majority decides.
 local X, S, H, E, T, P, D = key .. ':rx', key .. ':rs', key .. ':rh', key .. ':re', key .. ':rt', key .. ':rp', key .. ':rg'
 local MARK = 'redlock *'
+local HOLDER = '^redlock (%S+) (%d+) %S+ %d+ (%S+) '
 local HEAD = '^%S+ %d+ (%S+) (%d+) '
 --#include common.lua
-
-local function ours(v) return string.match(v, '^redlock %S+ %d+ %S+ %d+ %S+ ') end
 
 local function holds(v, id) return v and string.sub(v, 1, #id + 9) == 'redlock ' .. id .. ' ' end
 
@@ -95,6 +93,8 @@ local function notify(v, out)
   end
   if x and not v and waiting == 0 then publish(x) end
 end
+
+local move = notify
 
 -- outlook returns after how many milliseconds the queue may move by itself (-1:
 -- never), and 1 when this process is to poll then, 2 when the holder is not one

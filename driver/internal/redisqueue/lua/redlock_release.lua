@@ -25,9 +25,6 @@ if type(v) == 'string' and ARGV[2] == '' and ARGV[3] == '' and string.sub(v, 1, 
   end
 end
 
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
---#include value.lua
 --#include redlock_queue.lua
 
 v = current()

@@ -4,10 +4,6 @@
 -- waits again.
 -- Answers: 1 when it might hold, else 0.
 local key, id, round = KEYS[1], ARGV[1], tonumber(ARGV[2])
-local call = redis.call
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
---#include value.lua
 --#include redlock_queue.lua
 
 local v = current()

@@ -35,9 +35,6 @@ if found and not ARGV[2] then
   end
 end
 
-local time = call('TIME')
-local now = time[1] * 1000000 + time[2]
---#include value.lua
 --#include queue.lua
 
 v = value(key)

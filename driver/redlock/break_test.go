@@ -1,0 +1,187 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
+)
+
+// breaker breaks a ticket on one node after the other, past the ways to them.
+func (x *trio) breaker(token uint64) (breakOn func(node int), others *Driver) {
+	x.t.Helper()
+	var clients []redis.UniversalClient
+	for _, c := range x.direct {
+		clients = append(clients, c)
+	}
+	d, err := New(clients)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() { _ = d.Close() })
+	return func(node int) {
+		x.t.Helper()
+		done := make(chan any, 1)
+		d.nodes[node].send(d.keys.Call(redisqueue.RedlockBreak, []string{x.key()}, token, "name"), func(v any, _ error) { done <- v })
+		if v := <-done; v != int64(1) {
+			x.t.Fatalf("node %d: %v", node, v)
+		}
+	}, d
+}
+
+// listening returns a trio that is subscribed to all nodes.
+func listening(t *testing.T) *trio {
+	t.Helper()
+	x := newTrio(t)
+	x.until("subscribed to all nodes", func() bool {
+		return x.d.nodes[0].listener.Up() && x.d.nodes[1].listener.Up() && x.d.nodes[2].listener.Up()
+	})
+	return x
+}
+
+// waiting returns a trio with a holder, and a ticket "waiter" that is queued on all nodes.
+func waiting(t *testing.T) (*trio, <-chan error) {
+	t.Helper()
+	x := listening(t)
+	if _, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "holder", TTL: time.Minute, Wait: true}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return x, x.acquire(ctx, "waiter", time.Minute)
+}
+
+// A break that only one node has run is over after some time: the ticket, which is queued there again, does not leave
+// the queue when another node loses its data.
+func TestPartialBreakPasses(t *testing.T) {
+	t.Parallel()
+	x, got := waiting(t)
+	breakOn, _ := x.breaker(x.numberOf("waiter"))
+	breakOn(0)
+	x.until("queued again", func() bool { return x.waits(0, "waiter") })
+	time.Sleep(5*time.Second + 100*time.Millisecond)
+	x.direct[1].Del(t.Context(), x.key()+":rx", x.key()+":rt")
+	x.until("queued again", func() bool { return x.waits(1, "waiter") || len(got) > 0 })
+	if err := x.d.Release(t.Context(), driver.Hold{Name: "name", ID: "holder"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// A break that reaches the nodes one after the other counts, though its ticket was queued again meanwhile where it came first.
+func TestBreakNodeByNode(t *testing.T) {
+	t.Parallel()
+	x, got := waiting(t)
+	breakOn, _ := x.breaker(x.numberOf("waiter"))
+	breakOn(0)
+	x.until("queued again", func() bool { return x.waits(0, "waiter") })
+	breakOn(1)
+	if err := <-got; !errors.Is(err, driver.ErrLost) {
+		t.Fatalf("%v, want ErrLost", err)
+	}
+	x.until("gone from all nodes", func() bool { return !x.waits(0, "waiter") && !x.waits(1, "waiter") && !x.waits(2, "waiter") })
+}
+
+// A break counts if some nodes run it while the ticket waits, and others when it is granted.
+func TestBreakDuringGrant(t *testing.T) {
+	t.Parallel()
+	x, got := waiting(t)
+	lost := make(chan driver.Hold, 1)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	breakOn, others := x.breaker(x.numberOf("waiter"))
+	breakOn(0)
+	x.until("queued again", func() bool { return x.waits(0, "waiter") })
+	if err := others.Release(t.Context(), driver.Hold{Name: "name", ID: "holder"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
+	x.until("held on all nodes", func() bool { return x.holds(0) && x.holds(1) && x.holds(2) })
+	breakOn(1)
+	select {
+	case h := <-lost:
+		if h.ID != "waiter" || h.Token == 0 {
+			t.Errorf("lost: %+v", h)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("the holder was not notified")
+	}
+	x.until("gone from all nodes", func() bool { return !x.holds(0) && !x.holds(1) && !x.holds(2) })
+}
+
+// A ticket that is broken on a majority of the nodes while its attempt to hold is under way is not granted by it.
+func TestBreakOvertakenByAttempt(t *testing.T) {
+	t.Parallel()
+	x, got := waiting(t)
+	lost := make(chan driver.Hold, 1)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	breakOn, others := x.breaker(x.numberOf("waiter"))
+	for node, way := range x.ways {
+		way.Delay(300 * time.Millisecond)
+		x.d.notified(node, "gwaiter")
+	}
+	breakOn(0)
+	breakOn(1)
+	if err := others.Release(t.Context(), driver.Hold{Name: "name", ID: "holder"}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-got:
+		if err == nil {
+			select {
+			case <-lost: // its notices have come after the grant
+			case <-time.After(5 * time.Second):
+				t.Error("granted, though it was broken")
+			}
+		} else if !errors.Is(err, driver.ErrLost) {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("neither lost nor granted")
+	}
+	x.until("gone from all nodes", func() bool { return !x.holds(0) && !x.holds(1) && !x.holds(2) })
+}
+
+// A break that some nodes run before it is known that the ticket is granted counts, as if they had run it later.
+func TestBreakBeforeGrantIsKnown(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	lost := make(chan driver.Hold, 1)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	x.ways[1].Delay(200 * time.Millisecond)
+	x.ways[2].Delay(200 * time.Millisecond)
+	got := make(chan error, 1)
+	go func() {
+		_, err := x.d.Acquire(context.Background(), driver.Request{Name: "name", ID: "try", TTL: time.Minute})
+		got <- err
+	}()
+	x.until("held on the first node", func() bool { return x.holds(0) })
+	breakOn, _ := x.breaker(form.Holder(x.direct[0].Get(t.Context(), x.key()).Val()).Token)
+	breakOn(0)
+	x.until("held on the second node", func() bool { return x.holds(1) })
+	breakOn(1)
+	if err := <-got; err != nil {
+		if !errors.Is(err, driver.ErrLost) {
+			t.Error(err)
+		}
+		return
+	}
+	select {
+	case <-lost:
+	case <-time.After(5 * time.Second):
+		t.Error("the holder was not notified")
+	}
+}
+
+// numberOf returns the number of a ticket that waits on all nodes.
+func (x *trio) numberOf(id string) uint64 {
+	return uint64(x.direct[0].ZScore(context.Background(), x.key()+":rx", id).Val())
+}
