@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/handoff"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 	"github.com/lockerproject/locker/internal/retry"
 )
@@ -100,6 +101,7 @@ func (d *Driver) removed(ctx context.Context, r driver.Request, err error) error
 
 // A waiter is a ticket of this process that is not known to be granted.
 type waiter struct {
+	handoff.Waiter
 	notices chan notice // holds the last notice
 }
 
@@ -108,6 +110,7 @@ type notice struct {
 	gone        bool          // the ticket has left the queue; else it is granted
 	token       string        // with which it is granted; empty: a heartbeat has found the ticket granted
 	provisional time.Duration // how long the grant lasts unless it is confirmed; 0: unknown
+	until       time.Time     // until when, for a ticket that was handed the lock; else zero
 }
 
 // enqueue takes a ticket and waits for its grant. The grant's notification may come before the answer to the
@@ -129,6 +132,11 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 	ticket := redisqueue.Kind(r.Shared) + r.ID
 	d.heartbeats.Enter(r.Name, ticket, r.TTL, g.Asked, a.outlook)
 	defer d.heartbeats.Leave(r.Name, ticket)
+	if a.before != "" && d.mayHand(r) {
+		w.Waiter = handoff.Waiter{ID: r.ID, Before: a.before, Queued: g.Asked.Add(queuedFor)}
+		d.handoff.Enter(&w.Waiter)
+		defer d.handoff.Leave(&w.Waiter)
+	}
 	if r.Joined != nil {
 		r.Joined()
 	}
@@ -138,6 +146,8 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 			switch {
 			case n.gone:
 				return driver.Grant{}, driver.ErrLost
+			case !n.until.IsZero():
+				return d.granted(ctx, r, g, n.until.Sub(g.Asked))
 			case n.token == token, n.token == "":
 				return d.granted(ctx, r, g, n.provisional)
 			}
@@ -156,10 +166,17 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 // lease is shorter than the provisional one.
 func (d *Driver) granted(ctx context.Context, r driver.Request, g driver.Grant, provisional time.Duration) (driver.Grant, error) {
 	sure := d.durable || r.MinHold > 0 || r.TTL < provisional
+	length := provisional
 	if sure || time.Since(g.Asked) > provisional/2 {
-		return d.confirm(ctx, r, g)
+		var err error
+		if g, err = d.confirm(ctx, r, g); err != nil {
+			return g, err
+		}
+		length = r.TTL
+	} else {
+		g.Claim = provisional
 	}
-	g.Claim = provisional
+	d.handoff.Holds(r.ID, g.Asked.Add(length))
 	return g, nil
 }
 
@@ -206,14 +223,17 @@ func (d *Driver) notified(text string) {
 		if token, id, _ := strings.Cut(rest, " "); token != "" {
 			d.notify(id, notice{provisional: provisionalLease(ms), token: token})
 		}
-	case redisqueue.NoticeGone:
-		d.notify(what, notice{gone: true})
 	case redisqueue.NoticeCheck:
 		if name, ok := d.keys.Name(what); ok {
 			d.heartbeats.Poll(name)
 		}
 	case redisqueue.NoticeLost:
-		if h, ok := redisqueue.ParseLoss(what); ok && d.notifyLoss != nil {
+		h, ok := redisqueue.ParseLoss(what)
+		if !ok {
+			return
+		}
+		d.notify(h.ID, notice{gone: true})
+		if d.notifyLoss != nil {
 			d.notifyLoss(h, redisqueue.ErrRemoved)
 		}
 	}
@@ -238,7 +258,8 @@ func (d *Driver) notify(id string, n notice) {
 		return
 	}
 	select {
-	case <-w.notices: // of two notices, the last one counts
+	case old := <-w.notices: // of two notices, the last one counts, unless the ticket has gone
+		n.gone = n.gone || old.gone
 	default:
 	}
 	w.notices <- n

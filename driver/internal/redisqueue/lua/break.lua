@@ -33,7 +33,7 @@ end
 for _, set in ipairs({X, S}) do
   id, chan = take(set)
   if id then
-    call('PUBLISH', chan, 'w' .. id)
+    call('PUBLISH', chan, 'l' .. id .. ' ' .. token .. (set == X and ' x ' or ' s ') .. ARGV[2])
     settle(v)
     return 1
   end
