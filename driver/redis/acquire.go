@@ -108,14 +108,13 @@ type waiter struct {
 // notice is a notification to a waiter.
 type notice struct {
 	gone        bool          // the ticket has left the queue; else it is granted
-	token       string        // with which it is granted; empty: a heartbeat has found the ticket granted
+	token       string        // with which it is granted; empty: a heartbeat has found the ticket granted, or it was handed the lock
 	provisional time.Duration // how long the grant lasts unless it is confirmed; 0: unknown
-	until       time.Time     // until when, for a ticket that was handed the lock; else zero
 }
 
 // enqueue takes a ticket and waits for its grant. The grant's notification may come before the answer to the
 // request for the ticket.
-func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, error) {
+func (d *Driver) enqueue(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
 	w := &waiter{notices: make(chan notice, 1)}
 	d.mu.Lock()
 	d.waiters[r.ID] = w
@@ -124,6 +123,13 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 		d.mu.Lock()
 		delete(d.waiters, r.ID)
 		d.mu.Unlock()
+		select {
+		case n := <-w.notices:
+			if n.gone && err == nil { // broken since the grant; from now on notified tells the core
+				g, err = driver.Grant{}, driver.ErrLost
+			}
+		default:
+		}
 	}()
 	g, a, err := d.ask(ctx, r, true)
 	if err != nil || a.granted {
@@ -133,7 +139,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 	d.heartbeats.Enter(r.Name, ticket, r.TTL, g.Asked, a.outlook)
 	defer d.heartbeats.Leave(r.Name, ticket)
 	if a.before != "" && d.mayHand(r) {
-		w.Waiter = handoff.Waiter{ID: r.ID, Before: a.before, Queued: g.Asked.Add(queuedFor)}
+		w.Waiter = handoff.Waiter{ID: r.ID, Before: a.before, Asked: g.Asked, Queued: queuedFor}
 		d.handoff.Enter(&w.Waiter)
 		defer d.handoff.Leave(&w.Waiter)
 	}
@@ -146,8 +152,6 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 			switch {
 			case n.gone:
 				return driver.Grant{}, driver.ErrLost
-			case !n.until.IsZero():
-				return d.granted(ctx, r, g, n.until.Sub(g.Asked))
 			case n.token == token, n.token == "":
 				return d.granted(ctx, r, g, n.provisional)
 			}
@@ -232,8 +236,7 @@ func (d *Driver) notified(text string) {
 		if !ok {
 			return
 		}
-		d.notify(h.ID, notice{gone: true})
-		if d.notifyLoss != nil {
+		if !d.notify(h.ID, notice{gone: true}) && d.notifyLoss != nil {
 			d.notifyLoss(h, redisqueue.ErrRemoved)
 		}
 	}
@@ -249,13 +252,13 @@ func provisionalLease(ms string) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// notify notifies a waiter.
-func (d *Driver) notify(id string, n notice) {
+// notify notifies a waiter, and reports whether it is one.
+func (d *Driver) notify(id string, n notice) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := d.waiters[id]
 	if w == nil {
-		return
+		return false
 	}
 	select {
 	case old := <-w.notices: // of two notices, the last one counts, unless the ticket has gone
@@ -263,6 +266,7 @@ func (d *Driver) notify(id string, n notice) {
 	default:
 	}
 	w.notices <- n
+	return true
 }
 
 // keepAlive sends a heartbeat.

@@ -45,7 +45,7 @@ type Driver struct {
 
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
-	handed  map[string]bool    // tickets that were handed the lock by a release that is not answered yet
+	handed  map[string]*handed // by ticket ID: those that were handed the lock, and perhaps not granted by the server yet
 }
 
 var (
@@ -154,7 +154,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 		pipe:    redisqueue.NewPipe(client),
 		life:    life.New(),
 		waiters: make(map[string]*waiter),
-		handed:  make(map[string]bool),
+		handed:  make(map[string]*handed),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout

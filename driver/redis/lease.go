@@ -12,8 +12,7 @@ import (
 // Release implements driver.Driver, in one request. If the next ticket is one of this process that may have the
 // lock now, the request is sent again until it is answered.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	next := d.handOn(h)
-	if next == "" {
+	if !d.handOn(h) {
 		_, err := d.release(ctx, h)
 		return err
 	}
@@ -25,7 +24,6 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		sent += n
 		switch {
 		case err == nil, errors.Is(err, driver.ErrLost):
-			d.handedOn(next)
 			if sent > 1 { // an earlier sending may have removed it
 				return nil
 			}
@@ -44,6 +42,7 @@ func (d *Driver) release(ctx context.Context, h driver.Hold) (sent int, err erro
 		return c.Sent(), err
 	}
 	d.unanswered.Settled(h.ID)
+	d.releaseAnswered(h.ID)
 	n, ok := v.(int64)
 	switch {
 	case !ok:
@@ -56,10 +55,13 @@ func (d *Driver) release(ctx context.Context, h driver.Hold) (sent int, err erro
 
 // Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	rs, unsure := []driver.Renewal{{Hold: h, TTL: ttl}}, d.unsure()
+	if err := d.sure(ctx, h.ID); err != nil {
+		return err
+	}
+	rs := []driver.Renewal{{Hold: h, TTL: ttl}}
 	c := d.renewCall(rs)
 	v, err := d.do(ctx, c)
-	return renewed(c, rs, unsure, v, err)[0]
+	return renewed(c, rs, nil, v, err)[0]
 }
 
 // perRequest is how many leases one request renews, where all are on one server.
@@ -89,7 +91,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 
 // renewed returns the result of each of some renewals from their answer. unsure has the tickets that the
 // server may not have granted when it answered.
-func renewed(c *redisqueue.Call, rs []driver.Renewal, unsure map[string]bool, v any, err error) []error {
+func renewed(c *redisqueue.Call, rs []driver.Renewal, unsure map[string]*handed, v any, err error) []error {
 	var held []int64
 	var acked error
 	if err == nil {
@@ -101,7 +103,7 @@ func renewed(c *redisqueue.Call, rs []driver.Renewal, unsure map[string]bool, v 
 		switch {
 		case err != nil:
 			errs[i] = err
-		case held[i] == 0 && unsure[rs[i].ID]:
+		case held[i] == 0 && unsure[rs[i].ID] != nil:
 			errs[i] = redisqueue.Unavailable(errHanded)
 		case held[i] == 0:
 			errs[i] = driver.ErrLost

@@ -20,15 +20,20 @@ import (
 	"time"
 )
 
-// least is for how long a waiter has to be able to rely on the lock: long enough for the store's own
-// grant to be there when the driver asks the store to confirm it.
-const least = 1500 * time.Millisecond
+// A lease that a waiter relies on counts from its request, like any other, and is to be confirmed after a third. It has
+// to last for least, and at most a sixth of it may be over: the store's own grant, which is confirmed, has a
+// quarter of a second to come before.
+const (
+	least = 1500 * time.Millisecond
+	over  = 6
+)
 
 // A Waiter is an exclusive ticket of this process that waits.
 type Waiter struct {
 	ID     string
-	Before string    // the exclusive ticket directly before it, of any process
-	Queued time.Time // until when the store keeps it in the queue, whatever becomes of this process
+	Before string        // the exclusive ticket directly before it, of any process
+	Asked  time.Time     // when it was requested
+	Queued time.Duration // how long from then on the store keeps it in the queue, whatever becomes of this process
 
 	held time.Time // until when Before holds at least; zero: it is not known to hold
 }
@@ -68,22 +73,19 @@ func (b *Book) Holds(id string, until time.Time) {
 	}
 }
 
-// Release returns the waiter that has the lock now, and until when, because a ticket is being released; or
-// nil. It is called before the release is sent.
-func (b *Book) Release(id string) (next *Waiter, until time.Time) {
+// Release returns the waiter that has the lock now because a ticket is being released, or nil, and how long its lease is,
+// from when it asked. It is called before the release is sent.
+func (b *Book) Release(id string) (next *Waiter, lease time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.next[id]
 	if w == nil {
-		return nil, time.Time{}
+		return nil, 0
 	}
 	delete(b.next, id)
-	until = w.held
-	if w.Queued.Before(until) {
-		until = w.Queued
+	lease = min(w.Queued, w.held.Sub(w.Asked))
+	if lease < least || time.Since(w.Asked) > lease/over {
+		return nil, 0
 	}
-	if time.Until(until) < least {
-		return nil, time.Time{}
-	}
-	return w, until
+	return w, lease
 }
