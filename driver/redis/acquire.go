@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/handoff"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 	"github.com/lockerproject/locker/internal/retry"
 )
@@ -100,19 +101,20 @@ func (d *Driver) removed(ctx context.Context, r driver.Request, err error) error
 
 // A waiter is a ticket of this process that is not known to be granted.
 type waiter struct {
+	handoff.Waiter
 	notices chan notice // holds the last notice
 }
 
 // notice is a notification to a waiter.
 type notice struct {
 	gone        bool          // the ticket has left the queue; else it is granted
-	token       string        // with which it is granted; empty: a heartbeat has found the ticket granted
+	token       string        // with which it is granted; empty: a heartbeat has found the ticket granted, or it was handed the lock
 	provisional time.Duration // how long the grant lasts unless it is confirmed; 0: unknown
 }
 
 // enqueue takes a ticket and waits for its grant. The grant's notification may come before the answer to the
 // request for the ticket.
-func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, error) {
+func (d *Driver) enqueue(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
 	w := &waiter{notices: make(chan notice, 1)}
 	d.mu.Lock()
 	d.waiters[r.ID] = w
@@ -121,6 +123,13 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 		d.mu.Lock()
 		delete(d.waiters, r.ID)
 		d.mu.Unlock()
+		select {
+		case n := <-w.notices:
+			if n.gone && err == nil { // broken since the grant; from now on notified tells the core
+				g, err = driver.Grant{}, driver.ErrLost
+			}
+		default:
+		}
 	}()
 	g, a, err := d.ask(ctx, r, true)
 	if err != nil || a.granted {
@@ -129,6 +138,11 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 	ticket := redisqueue.Kind(r.Shared) + r.ID
 	d.heartbeats.Enter(r.Name, ticket, r.TTL, g.Asked, a.outlook)
 	defer d.heartbeats.Leave(r.Name, ticket)
+	if a.before != "" && d.mayHand(r) {
+		w.Waiter = handoff.Waiter{ID: r.ID, Before: a.before, Asked: g.Asked, Queued: queuedFor}
+		d.handoff.Enter(&w.Waiter)
+		defer d.handoff.Leave(&w.Waiter)
+	}
 	if r.Joined != nil {
 		r.Joined()
 	}
@@ -156,10 +170,17 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (driver.Grant, e
 // lease is shorter than the provisional one.
 func (d *Driver) granted(ctx context.Context, r driver.Request, g driver.Grant, provisional time.Duration) (driver.Grant, error) {
 	sure := d.durable || r.MinHold > 0 || r.TTL < provisional
+	length := provisional
 	if sure || time.Since(g.Asked) > provisional/2 {
-		return d.confirm(ctx, r, g)
+		var err error
+		if g, err = d.confirm(ctx, r, g); err != nil {
+			return g, err
+		}
+		length = r.TTL
+	} else {
+		g.Claim = provisional
 	}
-	g.Claim = provisional
+	d.handoff.Holds(r.ID, g.Asked.Add(length))
 	return g, nil
 }
 
@@ -206,14 +227,16 @@ func (d *Driver) notified(text string) {
 		if token, id, _ := strings.Cut(rest, " "); token != "" {
 			d.notify(id, notice{provisional: provisionalLease(ms), token: token})
 		}
-	case redisqueue.NoticeGone:
-		d.notify(what, notice{gone: true})
 	case redisqueue.NoticeCheck:
 		if name, ok := d.keys.Name(what); ok {
 			d.heartbeats.Poll(name)
 		}
 	case redisqueue.NoticeLost:
-		if h, ok := redisqueue.ParseLoss(what); ok && d.notifyLoss != nil {
+		h, ok := redisqueue.ParseLoss(what)
+		if !ok {
+			return
+		}
+		if !d.notify(h.ID, notice{gone: true}) && d.notifyLoss != nil {
 			d.notifyLoss(h, redisqueue.ErrRemoved)
 		}
 	}
@@ -229,19 +252,21 @@ func provisionalLease(ms string) time.Duration {
 	return time.Duration(n) * time.Millisecond
 }
 
-// notify notifies a waiter.
-func (d *Driver) notify(id string, n notice) {
+// notify notifies a waiter, and reports whether it is one.
+func (d *Driver) notify(id string, n notice) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := d.waiters[id]
 	if w == nil {
-		return
+		return false
 	}
 	select {
-	case <-w.notices: // of two notices, the last one counts
+	case old := <-w.notices: // of two notices, the last one counts, unless the ticket has gone
+		n.gone = n.gone || old.gone
 	default:
 	}
 	w.notices <- n
+	return true
 }
 
 // keepAlive sends a heartbeat.

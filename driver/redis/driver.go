@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/handoff"
 	"github.com/lockerproject/locker/driver/internal/life"
 	"github.com/lockerproject/locker/driver/internal/protocol"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
@@ -36,6 +37,7 @@ type Driver struct {
 	listener   *redisqueue.Listener
 	heartbeats redisqueue.Heartbeats
 	unanswered redisqueue.Unanswered
+	handoff    handoff.Book
 	life       *life.Life
 	ctx        context.Context //nolint:containedctx // of the heartbeats: ends with Close
 	cancel     context.CancelFunc
@@ -43,6 +45,7 @@ type Driver struct {
 
 	mu      sync.Mutex
 	waiters map[string]*waiter // by ticket ID
+	handed  map[string]*handed // by ticket ID: those that were handed the lock, and perhaps not granted by the server yet
 }
 
 var (
@@ -151,6 +154,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 		pipe:    redisqueue.NewPipe(client),
 		life:    life.New(),
 		waiters: make(map[string]*waiter),
+		handed:  make(map[string]*handed),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout

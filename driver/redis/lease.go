@@ -2,36 +2,66 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// Release implements driver.Driver, in one request.
+// Release implements driver.Driver, in one request. If the next ticket is one of this process that may have the
+// lock now, the request is sent again until it is answered.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	if !d.handOn(h) {
+		_, err := d.release(ctx, h)
+		return err
+	}
+	sent := 0
+	for {
+		once, cancel := context.WithTimeout(ctx, releaseAgain)
+		n, err := d.release(once, h)
+		cancel()
+		sent += n
+		switch {
+		case err == nil, errors.Is(err, driver.ErrLost):
+			if sent > 1 { // an earlier sending may have removed it
+				return nil
+			}
+			return err
+		case once.Err() == nil || ctx.Err() != nil:
+			return err
+		}
+	}
+}
+
+// release sends one request, and returns how often it was sent.
+func (d *Driver) release(ctx context.Context, h driver.Hold) (sent int, err error) {
 	c := d.releaseCall(h, d.unanswered.Requests(h.ID))
 	v, err := d.do(ctx, c)
 	if err != nil {
-		return err
+		return c.Sent(), err
 	}
 	d.unanswered.Settled(h.ID)
+	d.releaseAnswered(h.ID)
 	n, ok := v.(int64)
 	switch {
 	case !ok:
-		return redisqueue.Unexpected("release", v)
+		err = redisqueue.Unexpected("release", v)
 	case n == 0 && c.Sent() < 2:
-		return driver.ErrLost
-	default: // also if it was not there: an earlier sending may have removed it
-		return nil
-	}
+		err = driver.ErrLost
+	} // not if an earlier sending may have removed it
+	return c.Sent(), err
 }
 
 // Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	c := d.renewCall([]driver.Renewal{{Hold: h, TTL: ttl}})
+	if err := d.sure(ctx, h.ID); err != nil {
+		return err
+	}
+	rs := []driver.Renewal{{Hold: h, TTL: ttl}}
+	c := d.renewCall(rs)
 	v, err := d.do(ctx, c)
-	return renewed(c, 1, v, err)[0]
+	return renewed(c, rs, nil, v, err)[0]
 }
 
 // perRequest is how many leases one request renews, where all are on one server.
@@ -44,6 +74,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		size = perRequest
 	}
 	d.listener.Start()
+	unsure := d.unsure()
 	var calls []*redisqueue.Call
 	for i := 0; i < len(rs); i += size {
 		c := d.renewCall(rs[i:min(i+size, len(rs))])
@@ -53,24 +84,27 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, 0, len(rs))
 	for i, c := range calls {
 		v, err := c.Wait()
-		errs = append(errs, renewed(c, min(size, len(rs)-i*size), v, d.explain(ctx, err))...)
+		errs = append(errs, renewed(c, rs[i*size:min((i+1)*size, len(rs))], unsure, v, d.explain(ctx, err))...)
 	}
 	return errs
 }
 
-// renewed returns the result of each of n renewals from their answer.
-func renewed(c *redisqueue.Call, n int, v any, err error) []error {
+// renewed returns the result of each of some renewals from their answer. unsure has the tickets that the
+// server may not have granted when it answered.
+func renewed(c *redisqueue.Call, rs []driver.Renewal, unsure map[string]*handed, v any, err error) []error {
 	var held []int64
 	var acked error
 	if err == nil {
-		held, err = redisqueue.Ints("renew", v, n)
+		held, err = redisqueue.Ints("renew", v, len(rs))
 		acked = redisqueue.Unavailable(c.Acked())
 	}
-	errs := make([]error, n)
+	errs := make([]error, len(rs))
 	for i := range errs {
 		switch {
 		case err != nil:
 			errs[i] = err
+		case held[i] == 0 && unsure[rs[i].ID] != nil:
+			errs[i] = redisqueue.Unavailable(errHanded)
 		case held[i] == 0:
 			errs[i] = driver.ErrLost
 		default:

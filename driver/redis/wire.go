@@ -74,6 +74,7 @@ type answer struct {
 	token   uint64
 	granted bool
 	outlook redisqueue.Outlook
+	before  string // the ticket directly before it, if both wait and are exclusive
 }
 
 // parseAcquire reads the answer of acquire.lua. It returns driver.ErrLost if the ticket
@@ -93,6 +94,10 @@ func parseAcquire(v any) (a answer, err error) {
 		}
 		return a, driver.ErrLost
 	case []any:
+		if len(v) == 4 {
+			a.before, _ = v[3].(string)
+			v = v[:3]
+		}
 		if len(v) == 3 {
 			token, _ := v[0].(string)
 			after, ok1 := v[1].(int64)

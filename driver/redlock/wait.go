@@ -257,7 +257,7 @@ func (d *Driver) notified(node int, text string) {
 	switch text[0] {
 	case redisqueue.NoticeGrant:
 		d.ready(id, node, true)
-	case redisqueue.NoticeGone, redisqueue.NoticeLost:
+	case redisqueue.NoticeLost:
 		id, _, _ = strings.Cut(id, " ")
 		d.broken(node, id)
 	case redisqueue.NoticeCheck:

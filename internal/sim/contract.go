@@ -165,11 +165,15 @@ func (c *contract) lasts(r driver.Request, g driver.Grant) {
 		ttl = g.Claim
 	}
 	there, until := c.m.lease(r.Name, r.ID, time.Now())
+	n, ok := c.m.(*node)
+	if ok && n.group == nil && there && until.IsZero() {
+		until = n.keptUntil(r.Name, r.ID)
+	}
 	if !there || until.IsZero() || ttl < shortTTL {
 		return
 	}
 	margin := ttl / 50
-	if n, ok := c.m.(*node); ok && n.group != nil { // the nodes add one of their own
+	if ok && n.group != nil { // the nodes add one of their own
 		margin = 0
 	}
 	if early := g.Asked.Add(ttl - margin).Sub(until); early > 10*time.Millisecond {
@@ -206,7 +210,7 @@ const released = "Release"
 
 // Renew is RenewAll for one.
 func (c *contract) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	before, asked := c.holds(h), time.Now()
+	before, asked := c.mayHold(h), time.Now()
 	err := c.d.Renew(ctx, h, ttl)
 	c.renewed(h, ttl, before, asked, err)
 	return err
@@ -216,7 +220,7 @@ func (c *contract) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) 
 func (c *contract) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	before, asked := make([]bool, len(rs)), time.Now()
 	for i, r := range rs {
-		before[i] = c.holds(r.Hold)
+		before[i] = c.mayHold(r.Hold)
 	}
 	errs := c.d.RenewAll(ctx, rs)
 	for i, err := range errs {
@@ -231,6 +235,17 @@ func (c *contract) holds(h driver.Hold) bool {
 	}
 	there, until := c.m.lease(h.Name, h.ID, time.Now())
 	return there && until.After(time.Now())
+}
+
+// mayHold reports whether a ticket holds, or may hold when a request that is sent now arrives: the driver of
+// Redis renews a ticket, too, that it has handed the lock before the server grants it.
+func (c *contract) mayHold(h driver.Hold) bool {
+	if n, ok := c.m.(*node); ok && n.group == nil {
+		if there, until := n.lease(h.Name, h.ID, time.Now()); there && until.IsZero() {
+			return true
+		}
+	}
+	return c.holds(h)
 }
 
 // renewed checks the answer to the renewal of a lease that was there before, or was not.

@@ -122,6 +122,21 @@ func (n *node) here(name, id string) (there bool, until time.Time) {
 	return there, time.Time{}
 }
 
+// keptUntil returns until when a ticket that waits is sure to stay in the queue, and to be granted next if the one before it is
+// released: until its process is taken for dead, and while the present lease lasts.
+func (n *node) keptUntil(name, id string) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := "locker:{" + name + "}"
+	lives, main := n.data[key+":p"], n.data[key]
+	if lives == nil || main == nil {
+		return n.s.w.begun
+	}
+	_, rest, _ := strings.Cut(n.data[key+":t"].hash[id], " ")
+	channel, _, _ := strings.Cut(rest, " ")
+	return trueTime(n.s.w, min(int64(lives.zset[channel]), main.until*1000), n.ahead, n.rate)
+}
+
 // idOf is the ID of the ticket of which the value of a key tells, in etcd and Consul; "": of none.
 func idOf(value []byte) string {
 	var ticket struct {

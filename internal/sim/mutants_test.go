@@ -130,6 +130,7 @@ var concern = []struct{ files, worlds string }{
 	{"driver/internal/sqlqueue/", "postgres"},
 	{"driver/postgres/", "postgres"},
 	{"driver/redis/", "redis"},
+	{"driver/internal/handoff/", "redis"},
 	{"driver/redlock/", "redlock"},
 	{"driver/internal/redisqueue/lua/redlock_", "redlock"},
 	{"driver/internal/redisqueue/lua/", "redis"},

@@ -19,7 +19,7 @@ func (p *plan) shape(g *grammar) bool {
 	every := 0 // how many plans there are for one with a shape
 	switch p.world {
 	case "redis":
-		shapes, every = []func(*grammar, *stream){p.throng, p.siege, p.wake}, 3
+		shapes, every = []func(*grammar, *stream){p.throng, p.siege, p.wake, p.relay}, 3
 		rare = []func(*grammar, *stream){p.limits, p.trim, p.dawn}
 	case "redlock":
 		shapes, every = []func(*grammar, *stream){p.permits, p.debt}, 4
@@ -78,6 +78,37 @@ func (p *plan) throng(g *grammar, s *stream) {
 			kind: "reset", process: "p1", lasts: time.Millisecond, at: s.upTo(time.Second),
 			on: "write", by: "p0", skip: s.n(20), served: s.one(2),
 		})
+	}
+}
+
+// relay has the goroutines of a process hand a lock on among themselves while requests of theirs are late or lost. One
+// holds for long, some extend the lease at once, and another process breaks tickets.
+func (p *plan) relay(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	p.processes[0].observer = pick(s, "", "", "slow")
+	for i := range 4 + s.n(6) {
+		var steps []step
+		for range 2 + s.n(8) {
+			next := one
+			next.hold = s.upTo(5 * time.Millisecond)
+			if i == 0 {
+				next.hold = s.between(600*time.Millisecond, 4*time.Second)
+			} else if s.one(12) {
+				next.extend = s.between(5*time.Second, time.Minute)
+			}
+			steps = append(steps, next)
+		}
+		p.processes[0].threads = append(p.processes[0].threads, steps)
+	}
+	var breaks []step
+	for range s.n(20) {
+		breaks = append(breaks, step{verb: "sleep", hold: s.upTo(20 * time.Millisecond)}, step{verb: "break", names: one.names, wait: -1})
+	}
+	p.processes[1].threads = [][]step{breaks}
+	f := faultPlan{kind: pick(s, "hold", "drop"), process: "p0", by: "p0", on: "kind", nth: 1 + s.n(8), skip: s.n(30), lasts: s.between(time.Second, 4*time.Second)}
+	for range s.n(4) { // the same when it is sent again
+		p.faults = append(p.faults, f)
+		f.skip++
 	}
 }
 

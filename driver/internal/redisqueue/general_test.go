@@ -81,6 +81,10 @@ func (w *twin) run(script string, second string, args ...any) [2]string {
 		case isList && w.redlock && list[0] == int64(0):
 			answers[i] = fmt.Sprint(list[0], list[2])
 		case isList:
+			if len(list) == 4 && !w.redlock { // the general rule does not say which ticket is directly before
+				w.follows(keys[0]+":x", fmt.Sprint(args[0]), list[3])
+				list = list[:3]
+			}
 			answers[i] = fmt.Sprint(len(list), list[0] == int64(1), list[0] == int64(2))
 		default:
 			answers[i] = fmt.Sprintf("%T", v)
@@ -90,6 +94,16 @@ func (w *twin) run(script string, second string, args ...any) [2]string {
 		}
 	}
 	return answers
+}
+
+// follows checks that a ticket in a queue is directly behind another one.
+func (w *twin) follows(queue, id string, before any) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	rank := w.client.ZRank(ctx, queue, id).Val()
+	if there := w.client.ZRange(ctx, queue, rank-1, rank-1).Val(); rank == 0 || !slices.Equal(there, []string{fmt.Sprint(before)}) {
+		w.t.Fatalf("%s is said to be behind %v; the queue: %v", id, before, w.client.ZRange(ctx, queue, 0, -1).Val())
+	}
 }
 
 // state says who holds and who waits in one of the queues.

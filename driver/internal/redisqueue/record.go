@@ -123,11 +123,10 @@ func Ints(script string, v any, n int) ([]int64, error) {
 const (
 	NoticeGrant = 'g' // driver redis: ms token id; redlock: id, which may hold on this node
 	NoticeCheck = 'n' // main key: the holder's lease ends earlier than this process knows
-	NoticeLost  = 'l' // id token x|s name: a holder's ticket was broken
-	NoticeGone  = 'w' // id: a waiter's ticket was broken
+	NoticeLost  = 'l' // id token x|s name: a ticket was broken
 )
 
-// ParseLoss reads the notification that a holder's ticket was broken: "id token x|s
+// ParseLoss reads the notification that a ticket was broken: "id token x|s
 // name".
 func ParseLoss(s string) (h driver.Hold, ok bool) {
 	part := strings.SplitN(s, " ", 4)

@@ -2,7 +2,7 @@
 -- ARGV: id, ttl ms, "channel limit ownerlength blob", and what is asked for: x exclusive
 -- or s shared, followed by w if the ticket is to wait in the queue
 -- Answers: the token, when granted; {token, after, flags} (see outlook) when
--- queued; 0 when not granted and not to wait; -1 when the ticket was released
+-- queued, with the ID of the ticket directly before it if that waits and all are exclusive; 0 when not granted and not to wait; -1 when the ticket was released
 -- before this request came; -2 as 0, when another library keeps no string there.
 local key, id, record, want = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 if id == '' then return -1 end -- its caller has given up before it was sent
@@ -42,7 +42,7 @@ if want == 'xw' then
   local holder = type(v) == 'string' and string.match(v, '^locker[ ?](%S+) %d+ %d+ %S+ ')
   local till = tonumber(call('ZSCORE', P, chan) or now + 1)
   if holder and holder ~= id and till > now and (head or there == 1) then
-    local token = number()
+    local token, before = number(), head and call('ZREVRANGE', X, '0', '0')[1]
     if call('ZADD', X, 'NX', token, id) == 1 then -- else it is asked for again
       call('HSET', T, id, stamp .. ' ' .. record)
       if not head or till < now + LIVENESS * 1000 - 500000 then -- as alive does, but not each time
@@ -51,7 +51,7 @@ if want == 'xw' then
           if call('PTTL', k) < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
         end
       end
-      if head then return {token, -1, 0} end
+      if head then return {token, -1, 0, before} end
       return {token, call('PTTL', key), 1}
     end
   end

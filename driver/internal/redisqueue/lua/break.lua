@@ -39,10 +39,7 @@ elseif v == MARK then
 end
 for _, set in ipairs({X, S}) do
   id, chan = take(set)
-  if id then
-    call('PUBLISH', chan, 'w' .. id)
-    found = true
-  end
+  if id then lost(chan, id, set == X and 'x' or 's') end
 end
 call('ZREM', X, '') -- a replica must not say that there is none, and refuses to write
 if found or reaped then move(v) end

@@ -1,0 +1,62 @@
+package handoff_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/driver/internal/handoff"
+)
+
+// TestRelease hands a lock to the waiter directly behind, if that may rely on it for long enough.
+func TestRelease(t *testing.T) {
+	const queued = 2400 * time.Millisecond
+	for _, c := range []struct {
+		name   string
+		held   time.Duration // of the ticket before, from the waiter's request on; 0: it is not known to hold
+		waited time.Duration
+		want   time.Duration // the lease; 0: none
+	}{
+		{"it holds for long", time.Minute, 100 * time.Millisecond, queued},
+		{"it holds for less", 2 * time.Second, 100 * time.Millisecond, 2 * time.Second},
+		{"it never held", 0, 100 * time.Millisecond, 0},
+		{"its lease is nearly over", 1400 * time.Millisecond, time.Millisecond, 0},
+		{"the wait was as long as may be", time.Minute, 400 * time.Millisecond, queued},
+		{"the wait was longer", time.Minute, 401 * time.Millisecond, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b handoff.Book
+				w := &handoff.Waiter{ID: "second", Before: "first", Asked: time.Now(), Queued: queued}
+				b.Enter(w)
+				if c.held > 0 {
+					b.Holds("first", time.Now().Add(c.held))
+				}
+				time.Sleep(c.waited)
+				if next, _ := b.Release("another"); next != nil {
+					t.Errorf("the release of another ticket hands the lock to %s", next.ID)
+				}
+				next, lease := b.Release("first")
+				if (next == w) != (c.want > 0) || lease != c.want {
+					t.Errorf("got %v with a lease of %v, want one of %v", next, lease, c.want)
+				}
+				if next, _ := b.Release("first"); next != nil {
+					t.Error("the lock is handed on twice")
+				}
+			})
+		})
+	}
+}
+
+// TestLeave: who waits no longer is handed nothing.
+func TestLeave(t *testing.T) {
+	var b handoff.Book
+	w := &handoff.Waiter{ID: "second", Before: "first", Asked: time.Now(), Queued: time.Minute}
+	b.Enter(w)
+	b.Holds("first", time.Now().Add(time.Minute))
+	b.Leave(w)
+	b.Leave(w)
+	if next, _ := b.Release("first"); next != nil {
+		t.Errorf("the lock is handed to %s", next.ID)
+	}
+}
