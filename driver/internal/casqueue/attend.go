@@ -2,7 +2,6 @@ package casqueue
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -267,7 +266,7 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 	sent := time.Now()
 	// Even a process that observes seldom must find it, until this one may be taken for dead.
 	keep := patience(longest) + keepEmpty
-	err := e.store.Set(ctx, e.heartbeatKey(e.process), fmt.Appendf(content, "/%v", keep), keep)
+	err := e.store.Set(ctx, e.heartbeatKey(e.process), heartbeat(string(content), keep), keep)
 	e.answered(err)
 	if err != nil {
 		return err
