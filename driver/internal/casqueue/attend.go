@@ -10,7 +10,7 @@ const (
 	leastPoll     = 250 * time.Microsecond
 	shortPause    = 2 * time.Millisecond   // Go's timers may be late by half of it
 	mostPoll      = 50 * time.Millisecond  // while one of its tickets is the next of its queue
-	othersPoll    = 100 * time.Millisecond // otherwise: it is notified when one becomes the next, or is granted
+	othersPoll    = 90 * time.Millisecond  // otherwise: a grant is known within 100 ms, after two requests (D13)
 	pollPart      = 8                      // the interval is this part of that ticket's time as the next
 	restPart      = 4                      // the interval is at least this many times as long as a poll takes
 	soonPart      = 3                      // the queue is read after this part of the estimated time
