@@ -90,7 +90,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "casqueue: nobody is notified", file: "driver/internal/casqueue/notify.go",
-		old: "r.Process != e.process && (!there", new: "r.Process != e.process && false && (!there",
+		old: "!waits && process != e.process", new: "!waits && process != e.process && false",
 	},
 	{
 		name: "memcached: a version outlives the connection", file: "driver/memcached/store.go",

@@ -118,8 +118,9 @@ func (s *signs) note(key string, value []byte, zero func(clock string) time.Time
 	defer s.mu.Unlock()
 	now := time.Now()
 	if _, process, ok := strings.Cut(key, ":h:"); ok {
-		if _, known := s.first[string(value)]; !known {
-			s.first[string(value)] = now
+		beat, _, _ := strings.Cut(string(value), "/") // visitors write it again, to be kept for longer
+		if _, known := s.first[beat]; !known {
+			s.first[beat] = now
 			s.beats[process] = append(s.beats[process], now)
 		}
 	}

@@ -16,7 +16,7 @@ func TestObservationIsTrue(t *testing.T) {
 			s := newSigns(w)
 			s.note("locker:q:a", fmt.Appendf(nil, document, ""), func(string) time.Time { return w.begun })
 			time.Sleep(2 * time.Second)
-			s.note("locker:h:p", []byte("p-1"), func(string) time.Time { return w.begun })
+			s.note("locker:h:p", []byte("p-1/34s"), func(string) time.Time { return w.begun })
 			time.Sleep(time.Second)
 			told := fmt.Appendf(nil, document, fmt.Sprintf(`,"b":{"c":"x","t":%d,"h":"p-1"}`, at))
 			s.note("locker:q:a", told, func(string) time.Time { return w.begun })

@@ -29,7 +29,7 @@
 // # Costs
 //
 // Acquire and Release of a free lock take one request each. One more is needed if this process has not used the name in
-// the last 30 s, or another one has used it since. A process that waits sends 10 to 20 requests a second, and a
+// the last 30 s, or another one has used it since. A process that waits sends 11 to 20 requests a second, and a
 // heartbeat each second, however many locks it waits for. A process that holds locks sends one heartbeat for all of
 // them in each round of renewals, reads their documents, and writes each document once a minute.
 package cabinet

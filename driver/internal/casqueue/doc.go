@@ -74,17 +74,16 @@
 // # Notification
 //
 // Each process has a document for notifications. A process that changes a queue writes to the notification documents
-// of the processes whose tickets have been granted, have become the next, or were removed. A process that waits has
-// one poller, however many of its tickets wait. It reads its notifications every 100 ms; while one of its tickets is
-// the next, it reads them more often, at first every 0.25 ms, and every 50 ms in the end. If it waits in one queue
+// of the processes whose tickets do not wait any more: they have been granted, or removed. A process that waits has one
+// poller, however many of its tickets wait. It reads its notifications every 90 ms; while one of its tickets is the
+// next, it reads them more often, at first every 0.25 ms, and every 50 ms in the end. If it waits in one queue
 // only, and that is small, it then reads the queue itself, and so needs no notification of its grant. From the rate at which
 // the queue moves, it estimates when its ticket becomes the next, and reads the queue itself when a third of that time
 // has passed. The estimate follows a faster rate at once and a slower one by degrees: a process that reads too late
 // makes the queue slower, and would take that for its rate. It rests three times as long as a reading takes, so that
 // waiters do not overload a slow store. A store that reports changes ([Watcher]) needs no poller: each report makes
-// the process read its queues, and nobody has to know that its ticket is the next. A notification that is lost,
-// or that nobody sends, since the change was not answered, delays a grant by a second at most, because the process reads
-// its queues that often to find expired tickets.
+// the process read its queues. A notification that is lost, or that nobody sends, since the change was not answered,
+// delays a grant by a second at most, because the process reads its queues that often to find expired tickets.
 //
 // # Unknown outcomes
 //

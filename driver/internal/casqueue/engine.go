@@ -83,7 +83,7 @@ var (
 var (
 	errBroken  = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
 	errLapsed  = fmt.Errorf("%w: the lease is over", driver.ErrLost)
-	errNotOurs = fmt.Errorf("%w: renewal of a ticket that waits, or belongs to another process", driver.ErrUnsupported)
+	errNotOurs = fmt.Errorf("%w: renewal of a ticket of another process", driver.ErrUnsupported)
 )
 
 const (

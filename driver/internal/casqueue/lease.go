@@ -80,7 +80,8 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		return nil, f.broken
 	}
 	if t == nil {
-		if q := f.doc.find(r.Name); q.index(r.ID) >= 0 && e.tickets[r.ID] == nil {
+		q := f.doc.find(r.Name)
+		if i := q.index(r.ID); i >= 0 && q.Tickets[i].Process != e.process {
 			return nil, errNotOurs
 		}
 		return nil, driver.ErrLost

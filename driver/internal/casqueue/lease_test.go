@@ -1,6 +1,7 @@
 package casqueue
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -133,4 +134,30 @@ func TestRenewalAfterSuspension(t *testing.T) {
 // setBack sets a time back by the wall clock only, in the way in which package time keeps its seconds.
 func setBack(t *time.Time, by time.Duration) {
 	*(*uint64)(unsafe.Pointer(t)) -= uint64(by/time.Second) << 30 //nolint:gosec // not negative; there is no other way
+}
+
+// A renewal of a ticket that waits is ErrLost (D12), even before this process has the answer to the write that queued it.
+func TestRenewalBeforeQueued(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		b.take(e, request("a", "1"))
+		waiter, p := b.open()
+		b.queue(waiter, "a")
+		p.once("put", slow)
+		ctx, cancel := context.WithCancel(b.Context())
+		defer cancel()
+		r := request("a", "2")
+		r.Wait = true
+		go func() { _, _ = waiter.Acquire(ctx, r) }()
+		time.Sleep(20 * time.Millisecond)
+		if ids := b.stored("a"); len(ids) != 2 {
+			b.Fatalf("queue %q", ids)
+		}
+		if err := waiter.Renew(b.Context(), r.Hold(0), r.TTL); !errors.Is(err, driver.ErrLost) {
+			b.Errorf("renewal: %v", err)
+		}
+		if err := waiter.Renew(b.Context(), request("a", "1").Hold(0), r.TTL); !errors.Is(err, driver.ErrUnsupported) {
+			b.Errorf("renewal of another process's ticket: %v", err)
+		}
+	})
 }

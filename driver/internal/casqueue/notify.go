@@ -5,18 +5,14 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// notifyAll notifies the processes whose tickets a change has granted or removed or, if they poll, made the next. With mu
-// held.
+// notifyAll notifies the processes whose tickets do not wait any more: a change has granted or removed them. With mu held.
 func (e *Engine) notifyAll(before, after *document) {
-	_, reports := e.store.(Watcher)
 	processes := make(map[string][]byte)
 	for _, q := range before.Queues {
-		old := statuses(q)
-		now := statuses(after.find(q.Name))
-		for i := range q.Tickets {
-			r := &q.Tickets[i]
-			if s, there := now[r.ID]; r.Process != e.process && (!there || s > old[r.ID] && (s == granted || !reports)) {
-				processes[r.Process] = e.unique()
+		wait := after.find(q.Name).waiters()
+		for id, process := range q.waiters() {
+			if _, waits := wait[id]; !waits && process != e.process {
+				processes[process] = e.unique()
 			}
 		}
 	}
@@ -40,28 +36,12 @@ func (e *Engine) notice(f func()) {
 	})
 }
 
-// status is where a ticket is in its queue.
-type status uint8
-
-const (
-	behind status = iota
-	next          // the first that is not granted
-	granted
-)
-
-// statuses returns where the tickets of a queue are, by ID.
-func statuses(q *queue) map[string]status {
-	all := make(map[string]status, len(q.Tickets))
-	first := true
-	for i, is := range driver.Granted(q.views()) {
-		switch {
-		case is:
-			all[q.Tickets[i].ID] = granted
-		case first:
-			all[q.Tickets[i].ID] = next
-			first = false
-		default:
-			all[q.Tickets[i].ID] = behind
+// waiters returns the processes of the tickets that are not granted, by ticket.
+func (q *queue) waiters() map[string]string {
+	all := make(map[string]string)
+	for i, granted := range driver.Granted(q.views()) {
+		if !granted {
+			all[q.Tickets[i].ID] = q.Tickets[i].Process
 		}
 	}
 	return all

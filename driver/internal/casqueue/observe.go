@@ -3,9 +3,11 @@ package casqueue
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,21 +34,30 @@ func sampleEvery(life time.Duration) time.Duration {
 
 // sighting is what this process has seen of the heartbeat of another one. Times are of this process's monotonic clock.
 type sighting struct {
-	content string
-	version Version   // of the document that was read last
-	since   time.Time // when this content was first seen
-	asked   time.Time // when the last reading that found this content was begun
+	content string        // without keep
+	version Version       // of the document that was read last
+	keep    time.Duration // how long the store has to keep that, from when it was written
+	since   time.Time     // when this content was first seen
+	asked   time.Time     // when the last reading that found this content was begun
 }
 
 // seeHeartbeat notes a heartbeat. A missing one, which the store has forgotten, counts as one that does not change.
 // With mu held.
 func (e *Engine) seeHeartbeat(process string, read Document, asked time.Time) {
-	s, content := e.heartbeats[process], string(read.Value)
+	content, wanted, _ := strings.Cut(string(read.Value), "/")
+	s := e.heartbeats[process]
 	if s == nil || content != "" && s.content != content {
 		s = &sighting{content: content, since: time.Now()}
 		e.heartbeats[process] = s
 	}
 	s.version, s.asked = read.Version, asked
+	s.keep, _ = time.ParseDuration(wanted)
+}
+
+// heartbeat returns the document of a heartbeat. It has how long the store has to keep it: who writes it again, for one lock, asks for no
+// less, because others have asked for more for the sake of another lock.
+func heartbeat(content string, keep time.Duration) []byte {
+	return fmt.Appendf(nil, "%s/%v", content, keep)
 }
 
 // silence is the period in which this process has observed a ticket and seen no sign of life: neither its record nor

@@ -3,7 +3,6 @@ package casqueue
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -100,12 +99,13 @@ func (e *Engine) recallAll(f *file, now Time, read time.Time) {
 	e.observe(f, func(r *record) { e.recall(r, now, read) })
 }
 
-// news reports whether this process has seen something that others do not know, and does not remove a ticket anyway.
+// news reports whether this process has seen something that others do not know, of tickets that it does not remove anyway.
 func (e *Engine) news(f *file) (news bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.observe(f, func(r *record) { news = news || !e.confirms(r) })
-	return news && !e.anyExpired(f)
+	now := time.Now()
+	e.observe(f, func(r *record) { news = news || !e.confirms(r) && !e.expired(f, r, now) })
+	return news
 }
 
 // observe calls do for the tickets that block this process: all that are ahead of its last ticket that waits or, if none
@@ -241,7 +241,7 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 			slots <- struct{}{}
 			kept.Go(func() {
 				defer func() { <-slots }()
-				_, err := e.store.Put(ctx, e.heartbeatKey(process), []byte(h.content), h.version, h.keep)
+				_, err := e.store.Put(ctx, e.heartbeatKey(process), heartbeat(h.content, h.keep), h.version, h.keep)
 				e.answered(err)
 			})
 		}
@@ -269,19 +269,12 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 // longer than the document: the next visitor may come late.
 const keepSeen = 2 * time.Minute
 
-// needed is a heartbeat that the store has to keep, counted from now.
-type needed struct {
-	content string
-	version Version
-	keep    time.Duration
-}
-
 // neededHeartbeats returns the heartbeats, by process, that the store may have forgotten when what was seen of a ticket is to be
 // confirmed. Only tickets that block count: the holders, and the waiter that is the next. Those behind it send heartbeats as
-// long as they live, and may be observed when they are the next. No heartbeat is kept for less than its process wants:
-// there may be tickets that live longer in other documents. With mu held.
-func (e *Engine) neededHeartbeats(d *document, seen map[string]record) map[string]needed {
-	all := make(map[string]needed)
+// long as they live, and may be observed when they are the next. No heartbeat is kept for less than its process wants, or another
+// visitor: there may be tickets that live longer in other documents. With mu held.
+func (e *Engine) neededHeartbeats(d *document, seen map[string]record) map[string]sighting {
+	all := make(map[string]sighting)
 	for _, q := range d.Queues {
 		waits := false
 		for i, granted := range driver.Granted(q.views()) {
@@ -294,12 +287,9 @@ func (e *Engine) neededHeartbeats(d *document, seen map[string]record) map[strin
 			if !ok || o.Observed.Heartbeat == "" {
 				continue
 			}
-			s := e.heartbeats[r.Process]
-			_, wanted, _ := strings.Cut(s.content, "/")
-			has, err := time.ParseDuration(wanted)
-			if s.version != (Version{}) && err == nil {
-				keep := min(patience(r.life())+keepSeen, d.keep())
-				all[r.Process] = needed{s.content, s.version, max(keep, has, all[r.Process].keep)}
+			if s := *e.heartbeats[r.Process]; s.version != (Version{}) {
+				s.keep = max(min(patience(r.life())+keepSeen, d.keep()), s.keep, all[r.Process].keep)
+				all[r.Process] = s
 			}
 		}
 	}

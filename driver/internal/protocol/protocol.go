@@ -21,17 +21,18 @@ type Check struct {
 
 	done atomic.Bool
 
-	mu   sync.Mutex
-	turn chan struct{} // held by the caller that asks the store; replaced if its answer takes long
+	mu    sync.Mutex
+	turn  chan struct{} // held by the caller that asks the store; replaced if its answer takes long
+	asked time.Time     // when it last began to
 }
 
-// patience is how long a caller waits for the answer to another one.
+// patience is how long callers wait for the answer to another one.
 const patience = time.Second
 
 // New makes the check of a driver that speaks the version own. where says where in
 // the store the version is, remedy how to remove it.
 func New(own, where, remedy string) *Check {
-	return &Check{own: own, where: where, remedy: remedy, turn: make(chan struct{}, 1)}
+	return &Check{own: own, where: where, remedy: remedy}
 }
 
 // Own is the version that the driver speaks.
@@ -44,27 +45,34 @@ func (c *Check) Own() string { return c.own }
 // second in which there is no answer, and never again once it was the driver's own version.
 func (c *Check) Do(ctx context.Context, ask func(context.Context) (string, error)) error {
 	for !c.done.Load() {
-		c.mu.Lock()
-		turn := c.turn
-		c.mu.Unlock()
+		turn, left := c.next()
 		select {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()
 			if c.done.Load() {
 				return nil
 			}
-			return c.compare(ask(ctx))
-		case <-time.After(patience): // the request of the caller that asks may be lost
 			c.mu.Lock()
-			if c.turn == turn {
-				c.turn = make(chan struct{}, 1)
-			}
+			c.asked = time.Now()
 			c.mu.Unlock()
+			return c.compare(ask(ctx))
+		case <-time.After(left):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	return nil
+}
+
+// next returns the turn to wait for, and for how long: the request of the caller that has it may be lost.
+func (c *Check) next() (turn chan struct{}, left time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left = patience - time.Since(c.asked)
+	if left <= 0 {
+		c.turn, c.asked, left = make(chan struct{}, 1), time.Now(), patience
+	}
+	return c.turn, left
 }
 
 func (c *Check) compare(found string, err error) error {

@@ -120,6 +120,34 @@ func TestOneHangs(t *testing.T) {
 	})
 }
 
+// So it is if none of them has a second: it counts from when the request that hangs was sent.
+func TestOneHangsForShortCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCheck()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_ = c.Do(ctx, func(ctx context.Context) (string, error) {
+				<-ctx.Done()
+				return "", ctx.Err()
+			})
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		for {
+			short, end := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			err := c.Do(short, func(context.Context) (string, error) { return c.Own(), nil })
+			end()
+			if err == nil {
+				break
+			}
+			if took := time.Since(begun); took > 2*time.Second {
+				t.Fatalf("%v after %v, want an answer within two seconds", err, took)
+			}
+		}
+		cancel()
+	})
+}
+
 // No request is answered. The callers do not all ask at once then: there is one more request a second.
 func TestAllHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
