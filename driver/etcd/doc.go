@@ -87,6 +87,11 @@
 //     them the tokens, unless the restore raises the revision
 //     (etcdutl snapshot restore --bump-revision --mark-compacted).
 //
+// If a proxy or a server answers a request with DeadlineExceeded or Canceled, after it has done
+// it, the client sends it again. A driver that was opened by URL knows of that. On a client that
+// was passed to [New], Release and Break then say that the lock was lost, though it was they
+// that have removed it. Nobody else is affected.
+//
 // Compaction, a change of leader and a restart lose nothing, nor does an outage that
 // is shorter than what is left of the lease; a waiter whose watch has failed opens
 // another and reads the queue. A member that has no leader refuses requests at once

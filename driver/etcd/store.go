@@ -211,13 +211,14 @@ func (s *store) Delete(ctx context.Context, t, next *kvqueue.Ticket) (bool, erro
 	if next != nil {
 		ops = append(ops, clientv3.OpGet(next.Key, clientv3.WithKeysOnly()))
 	}
-	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(createdAt(t.Key, t.Number)).Then(ops...).Commit()
+	ctx, before := mayRepeat(s.refuseIfLeaderless(ctx))
+	resp, err := s.client.Txn(ctx).If(createdAt(t.Key, t.Number)).Then(ops...).Commit()
 	switch {
 	case err != nil:
 		return false, err
-	case !resp.Succeeded:
+	case !resp.Succeeded && !before.Load():
 		return false, driver.ErrLost
-	case next == nil:
+	case !resp.Succeeded || next == nil:
 		return false, nil
 	}
 	return isThere(next.Entry, resp.Responses[1]), nil
@@ -233,17 +234,18 @@ func isThere(e kvqueue.Entry, read *etcdserverpb.ResponseOp) bool {
 // which the ticket cannot be put. A server that is full takes no tombstone, but deletes
 // the ticket. A late put is not prevented then, so that is still an error.
 func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
-	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).Then(
+	ctx, before := mayRepeat(s.refuseIfLeaderless(ctx))
+	resp, err := s.client.Txn(ctx).Then(
 		clientv3.OpPut(s.tombstone(t), "", clientv3.WithLease(leaseOf(t.Session))), clientv3.OpDelete(t.Key),
 	).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		_, deleted := s.client.Delete(s.refuseIfLeaderless(ctx), t.Key)
+		_, deleted := s.client.Delete(ctx, t.Key)
 		return errors.Join(err, deleted)
 	}
 	if err != nil {
 		return outcome(err)
 	}
-	if resp.Responses[1].GetResponseDeleteRange().Deleted == 0 {
+	if resp.Responses[1].GetResponseDeleteRange().Deleted == 0 && !before.Load() {
 		return driver.ErrLost
 	}
 	return nil

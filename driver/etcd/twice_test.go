@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/etcd"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -71,6 +72,60 @@ func TestClientRepeatsAPut(t *testing.T) {
 				release(t, d, other)
 			})
 		}
+	}
+}
+
+// A proxy or a server answers a release, or a break, after it was executed, that its own time was
+// over. The client sends it again, and finds no ticket: its first sending has removed it.
+func TestClientRepeatsARemoval(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedEtcd(t)
+	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
+		t.Run(code.String(), func(t *testing.T) {
+			prefix := randomPrefix()
+			var armed, orphaned atomic.Bool
+			d, err := etcd.OpenWith(t.Context(), srv.URL(), prefix, unary(
+				func(_ context.Context, _ string, req, _ any, next func() error) error {
+					err := next()
+					switch {
+					case err == nil && isRemoval(req) && armed.Swap(false):
+						return status.Error(code, "upstream request timeout")
+					case err == nil && isPut(req) && orphaned.Swap(false):
+						return status.Error(codes.Unavailable, "upstream is gone")
+					}
+					return err
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			other := newDriver(t, newClient(t, srv.Addr()), withPrefix(prefix))
+			foreign := acquire(t, other, request("foreign", "id-f", 30*time.Second))
+			broken := acquire(t, other, request("broken", "id-b", 30*time.Second))
+			own := acquire(t, d, request("own", "id-o", 30*time.Second))
+			orphan := request("orphan", "id-u", 30*time.Second)
+			orphaned.Store(true)
+			if _, err := d.Acquire(t.Context(), orphan); !errors.Is(err, driver.ErrUnavailable) {
+				t.Fatalf("acquire: %v, want no answer", err)
+			}
+			repeated := func(what string, remove func() error) {
+				t.Helper()
+				armed.Store(true)
+				if err := remove(); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+				if armed.Swap(false) {
+					t.Errorf("%s was not repeated: the test tests nothing", what)
+				}
+				if err := remove(); !errors.Is(err, driver.ErrLost) {
+					t.Errorf("%s of what is gone: %v, want ErrLost", what, err)
+				}
+			}
+			repeated("release", func() error { return d.Release(t.Context(), own) })
+			repeated("release of another driver's ticket", func() error { return d.Release(t.Context(), foreign) })
+			repeated("release of a ticket whose put was not answered", func() error { return d.Release(t.Context(), orphan.Hold(0)) })
+			repeated("break", func() error { return d.Break(t.Context(), broken.Name, broken.Token) })
+		})
 	}
 }
 
