@@ -29,11 +29,18 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 	const sessions = 3
 	ctx, done := e.bind(ctx)
 	defer done()
+	call, err := e.begin(ctx, r, done)
+	if err != nil {
+		return nil, err
+	}
+	defer e.entered(call, r.ID)
 	var last error // of a store that has answered
 	pause, changing := newBackoff(), retry.Backoff{First: time.Millisecond, Most: 100 * time.Millisecond}
 	for tries := 1; ; {
 		t, err := e.enterOnce(ctx, r)
 		switch {
+		case e.wasReleased(call):
+			return nil, errReleased
 		case err == nil:
 			return t, nil
 		case ctx.Err() != nil:
@@ -54,6 +61,52 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 			return nil, e.notQueued(ctx, r, last)
 		}
 	}
+}
+
+// entering is a call of Acquire that is in enter.
+type entering struct {
+	name     string
+	stop     context.CancelFunc
+	released bool          // the ticket was released meanwhile
+	over     chan struct{} // closed at its end
+}
+
+// begin waits until no other call is in enter for the same ticket. If that other one is ended by a
+// release, the new one is too.
+func (e *Engine) begin(ctx context.Context, r *driver.Request, stop context.CancelFunc) (*entering, error) {
+	own := &entering{name: r.Name, stop: stop, over: make(chan struct{})}
+	for {
+		e.mu.Lock()
+		other := e.entering[r.ID]
+		if other == nil {
+			e.entering[r.ID] = own
+		}
+		e.mu.Unlock()
+		if other == nil {
+			return own, nil
+		}
+		select {
+		case <-other.over:
+			if e.wasReleased(other) {
+				return nil, errReleased
+			}
+		case <-ctx.Done():
+			return nil, e.failed(ctx, ctx.Err())
+		}
+	}
+}
+
+func (e *Engine) entered(call *entering, id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.entering, id)
+	close(call.over)
+}
+
+func (e *Engine) wasReleased(call *entering) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return call.released
 }
 
 // enterOnce tries once.
@@ -98,9 +151,6 @@ func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) 
 	if t == nil {
 		return nil, nil
 	}
-	if err := e.awaitPut(ctx, t, false); err != nil {
-		return nil, err
-	}
 	e.mu.Lock()
 	if t.state == leaving && !t.deleting && r.Wait {
 		e.wait(t) // its caller had given up, and the queue may not have been watched since
@@ -138,10 +188,8 @@ func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, e
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	e.mu.Lock()
-	t := e.enroll(r, s, stop)
+	t := e.enroll(r, s)
 	p.Ticket, p.Brief = t.Ticket, t.willWait(r)
 	e.mu.Unlock()
 	placed, err := e.store.Put(ctx, p)
@@ -181,9 +229,6 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 	default: // the entry may be there, or may still be created
 		t.putEnded(orphan)
 		e.retire(t.session)
-		if t.released {
-			err = errReleased
-		}
 		return err
 	}
 	e.storeErr = nil // it may be of an outage before

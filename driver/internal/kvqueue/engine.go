@@ -30,11 +30,13 @@ type Engine struct {
 	// never held during a request.
 	mu       sync.Mutex
 	closed   bool
-	tickets  map[string]*ticket // by ID
-	keys     map[string]*ticket // by key
-	queues   map[string]*queue  // by name
+	entering map[string]*entering // by the ID of the ticket
+	tickets  map[string]*ticket   // by ID
+	keys     map[string]*ticket   // by key
+	queues   map[string]*queue    // by name
 	sessions map[*session]struct{}
-	classes  map[kind]*class
+	current  map[kind]*session // the newest of each kind, if it takes tickets
+	asking   map[kind]*attempt
 	timer    *time.Timer // of the background task of sessions
 	keepAt   time.Time   // … and when that is
 	ticks    uint64      // tick
@@ -78,11 +80,13 @@ func New(o Options) *Engine {
 	o.LookFor, o.MissingMost = cmp.Or(lookFor, o.LookFor, 64), cmp.Or(o.MissingMost, 64)
 	e := &Engine{
 		store: o.Store, opts: o,
+		entering: make(map[string]*entering),
 		tickets:  make(map[string]*ticket),
 		keys:     make(map[string]*ticket),
 		queues:   make(map[string]*queue),
 		sessions: make(map[*session]struct{}),
-		classes:  make(map[kind]*class),
+		current:  make(map[kind]*session),
+		asking:   make(map[kind]*attempt),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e

@@ -82,8 +82,8 @@ func TestFailedSessionsLeaveNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := len(b.e.classes); n > 0 {
-			t.Errorf("%d classes are left", n)
+		if n := len(b.e.current) + len(b.e.asking); n > 0 {
+			t.Errorf("%d kinds are left", n)
 		}
 	})
 }

@@ -37,10 +37,10 @@ type session struct {
 	unwatch  context.CancelFunc // ends that watch
 }
 
-// class is the sessions of one kind. The newest is in use.
-type class struct {
-	turn    chan struct{} // held by the caller that asks the store for one; replaced if it hangs
-	current *session
+// attempt is the request of a caller for a session of a kind, whose answer others wait for.
+type attempt struct {
+	begun time.Time
+	over  chan struct{} // closed at its end
 }
 
 const (
@@ -54,35 +54,57 @@ const (
 	suspendedMost = time.Second
 )
 
-// attach counts a ticket on a session that was kept alive after since. It opens a
-// session, or keeps one alive, if need be, until there is one.
+// attach counts a ticket on a session that was kept alive after since, and before no long
+// suspension of the machine. It opens a session, or keeps one alive, if need be, until there is one.
 func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session, error) {
 	for {
 		e.mu.Lock()
-		c := e.classes[k]
-		if c == nil {
-			c = &class{turn: make(chan struct{}, 1)}
-			e.classes[k] = c
-		}
-		if s := c.fresh(since); s != nil {
+		if s := e.current[k]; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {
 			s.tickets++
 			e.mu.Unlock()
 			return s, nil
 		}
-		e.mu.Unlock()
-		if err := e.refresh(ctx, c, k, since); err != nil {
+		if err := e.refresh(ctx, k); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// fresh returns the current session if it can be used as it is: it was kept alive after since,
-// and the machine was not suspended for long after that. With mu held.
-func (c *class) fresh(since time.Time) *session {
-	if s := c.current; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {
-		return s
+// refresh keeps the current session of a kind alive or makes another one. One caller does so for all. If its request is
+// not answered for long, perhaps because the connection is dead, another caller sends one. With mu held, which it unlocks.
+func (e *Engine) refresh(ctx context.Context, k kind) error {
+	if other := e.asking[k]; other != nil {
+		if patience := time.Until(other.begun.Add(tryBound)); patience > 0 {
+			e.mu.Unlock()
+			select {
+			case <-other.over:
+			case <-time.After(patience):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			return nil
+		}
 	}
-	return nil
+	own := &attempt{begun: time.Now(), over: make(chan struct{})}
+	e.asking[k] = own
+	s := e.current[k]
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.asking[k] == own {
+			delete(e.asking, k)
+		}
+		close(own.over)
+	}()
+	if s == nil {
+		return e.open(ctx, k)
+	}
+	err := e.keepAlive(ctx, s)
+	if errors.Is(err, ErrSessionOver) {
+		return nil // the next has to be opened
+	}
+	return err
 }
 
 // suspendedSince returns for how long this machine was suspended since a time, by the wall clock:
@@ -93,53 +115,11 @@ func suspendedSince(t time.Time) time.Duration {
 	return now.Round(0).Sub(t.Round(0)) - now.Sub(t)
 }
 
-// refresh keeps the current session of a class alive or makes another one. One caller
-// does so for all. If its request is not answered for long, perhaps because the connection
-// is dead, another caller sends one.
-func (e *Engine) refresh(ctx context.Context, c *class, k kind, since time.Time) error {
-	e.mu.Lock()
-	turn := c.turn
-	e.mu.Unlock()
-	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-	case <-time.After(tryBound):
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if c.turn == turn {
-			c.turn = make(chan struct{}, 1)
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	e.mu.Lock()
-	s := c.current
-	done := e.classes[k] != c || c.fresh(since) != nil
-	e.mu.Unlock()
-	switch {
-	case done:
-		return nil // another caller has done it
-	case s == nil:
-		return e.open(ctx, c, k)
-	}
-	err := e.keepAlive(ctx, s)
-	if errors.Is(err, ErrSessionOver) {
-		return nil // and so is the class
-	}
-	return err
-}
-
 // open makes a session. If the answer is lost, the session ends by itself.
-func (e *Engine) open(ctx context.Context, c *class, k kind) error {
+func (e *Engine) open(ctx context.Context, k kind) error {
 	sent := time.Now()
 	opened, err := e.store.Open(ctx, k.length)
 	if err != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.classes[k] == c && c.current == nil { // its length may never be used again
-			delete(e.classes, k)
-		}
 		return err
 	}
 	s := &session{id: opened.ID, kind: k, ttl: opened.TTL, sent: sent, idle: sent}
@@ -153,7 +133,7 @@ func (e *Engine) open(ctx context.Context, c *class, k kind) error {
 	}
 	defer e.mu.Unlock()
 	e.sessions[s] = struct{}{}
-	c.current = s
+	e.current[k] = s
 	ctx, s.unwatch = context.WithCancel(e.ctx)
 	if e.notifyLoss != nil {
 		e.spawn(func() { e.watchLosses(ctx, s) })
@@ -179,9 +159,8 @@ func (e *Engine) detach(s *session) {
 // retire makes a session take no more tickets. With mu held.
 func (e *Engine) retire(s *session) {
 	s.retired = true
-	if c := e.classes[s.kind]; c != nil && c.current == s {
-		c.current = nil
-		delete(e.classes, s.kind)
+	if e.current[s.kind] == s {
+		delete(e.current, s.kind)
 	}
 }
 

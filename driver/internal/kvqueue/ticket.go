@@ -1,7 +1,6 @@
 package kvqueue
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -30,7 +29,6 @@ type ticket struct {
 
 	state    state
 	deleting bool   // a deletion was sent
-	released bool   // during its put
 	waited   bool   // before its grant
 	seen     uint64 // its entry was there, or was put, after this (Engine.tick)
 	session  *session
@@ -38,10 +36,8 @@ type ticket struct {
 	until    time.Time // when a lease that nobody renews is over; or zero
 	lost     error     // why it has gone without its driver; or nil
 
-	stop    context.CancelFunc // ends its put, while that is under way
-	settled chan struct{}      // closed when the put has ended; nil if nobody waits for that
-	callers int                // calls of Acquire that wait
-	ended   chan struct{}      // closed when the wait is over, whatever the outcome
+	callers int           // calls of Acquire that wait
+	ended   chan struct{} // closed when the wait is over, whatever the outcome
 }
 
 func (t *ticket) hold() driver.Hold {
@@ -67,7 +63,7 @@ type queue struct {
 }
 
 // enroll makes a ticket of a request. With mu held.
-func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) *ticket {
+func (e *Engine) enroll(r *driver.Request, s *session) *ticket {
 	q := e.queues[r.Name]
 	if q == nil {
 		q = &queue{e: e, name: r.Name}
@@ -75,7 +71,7 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 	}
 	t := &ticket{
 		Ticket: Ticket{Name: q.name, ID: r.ID, Session: s.id, Entry: Entry{Shared: r.Shared, Limit: r.Limit}},
-		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop, seen: e.tick(),
+		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, seen: e.tick(),
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
 	s.needed++ // until its put has ended
@@ -111,36 +107,7 @@ func (t *ticket) putEnded(s state) {
 	if t.state == putting {
 		t.session.needed--
 	}
-	t.state, t.stop = s, nil
-	if t.settled != nil {
-		close(t.settled)
-		t.settled = nil
-	}
-}
-
-// awaitPut waits until the put of a ticket has ended. With stop it ends the put.
-func (e *Engine) awaitPut(ctx context.Context, t *ticket, stop bool) error {
-	e.mu.Lock()
-	settled := t.settled
-	switch {
-	case t.state != putting:
-		e.mu.Unlock()
-		return nil
-	case settled == nil:
-		settled = make(chan struct{})
-		t.settled = settled
-	}
-	if stop {
-		t.released = true
-		t.stop()
-	}
-	e.mu.Unlock()
-	select {
-	case <-settled:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	t.state = s
 }
 
 // wait makes a ticket a waiter. With mu held.
