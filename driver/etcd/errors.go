@@ -116,15 +116,8 @@ func (s *store) Temporary(err error) bool { return errors.Is(err, rpctypes.ErrTo
 
 // Explain implements kvqueue.Store.
 func (s *store) Explain(err error) error {
-	if err == nil {
-		state := s.client.ActiveConnection().GetState()
-		if state != connectivity.Connecting && state != connectivity.TransientFailure {
-			return nil
-		}
-		err = context.DeadlineExceeded // a watch does not report that it is being opened again
-	}
 	unavailable := isUnavailable(err)
-	if isContextError(err) || errors.Is(err, kvqueue.ErrSilent) {
+	if isContextError(err) {
 		err, unavailable = s.silence(), true
 	}
 	if !unavailable {

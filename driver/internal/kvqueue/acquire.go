@@ -231,7 +231,6 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		e.retire(t.session)
 		return err
 	}
-	e.storeErr = nil // it may be of an outage before
 	t.Number, t.Version = p.Number, p.Version
 	t.putEnded(leaving) // nobody waits for it yet
 	switch {
@@ -265,7 +264,7 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 		case <-ended:
 		case <-ctx.Done():
 			e.giveUp(t)
-			return driver.Grant{}, e.stopped(ctx)
+			return driver.Grant{}, context.Cause(ctx)
 		case <-e.ctx.Done():
 			return driver.Grant{}, driver.ErrClosed
 		}
@@ -362,7 +361,7 @@ func (e *Engine) confirm(ctx context.Context, t *ticket) error {
 			return nil
 		}
 		if first && ctx.Err() != nil {
-			return e.failed(ctx, nil)
+			return context.Cause(ctx)
 		}
 		if !e.pause(ctx, pause.Next()) {
 			return e.failed(ctx, err)

@@ -40,7 +40,6 @@ type Engine struct {
 	timer    *time.Timer // of the background task of sessions
 	keepAt   time.Time   // … and when that is
 	ticks    uint64      // tick
-	storeErr error       // the last answer of a background request, if it was an error
 	notices  []notice    // losses to report when mu is unlocked
 }
 
@@ -55,7 +54,6 @@ var (
 const (
 	requestBound = 10 * time.Second       // one request of a background task
 	tryBound     = 2 * time.Second        // one of several tries: another server, or connection, may answer the next
-	silence      = 500 * time.Millisecond // what ends sooner with its context may have had too little time
 	endBound     = 2 * time.Second        // the end of a session that nobody needs
 	closeBound   = 100 * time.Millisecond // the same at Close (D17)
 	retryFirst   = 20 * time.Millisecond  // between two tries
@@ -204,14 +202,6 @@ func (e *Engine) failed(ctx context.Context, err error) error {
 		return cause
 	}
 	return errors.Join(cause, why)
-}
-
-// stopped returns the error of a wait that ctx has ended, with the store's last error.
-func (e *Engine) stopped(ctx context.Context) error {
-	e.mu.Lock()
-	last := e.storeErr
-	e.mu.Unlock()
-	return e.failed(ctx, last)
 }
 
 // pause waits between two tries; it reports false when ctx or the engine ends.

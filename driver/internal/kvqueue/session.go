@@ -214,16 +214,11 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 		if s.failing { // watches may hang on dead connections
 			e.recheck()
 		}
-		e.storeErr, s.failing = nil, false
+		s.failing = false
 	case errors.Is(err, ErrSessionOver):
-		e.storeErr = nil
 		e.sessionOver(s)
-	case sent.Before(s.sent): // a later one was answered
-	case ctx.Err() == nil:
-		e.storeErr, s.failing = err, true
-	case time.Since(sent) >= silence:
-		e.storeErr, s.failing = ErrSilent, true
-	default: // the end of ctx says nothing of the store
+	default:
+		s.failing = !sent.Before(s.sent) // else a later one was answered
 	}
 	return err
 }
@@ -250,7 +245,7 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 		case ctx.Err() == nil:
 			last = tried
 		case last == nil:
-			return e.failed(ctx, nil)
+			return context.Cause(ctx)
 		}
 		if !e.pause(ctx, pause.Next()) {
 			return e.failed(ctx, last)

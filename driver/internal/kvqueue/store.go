@@ -97,17 +97,12 @@ type Store interface {
 	// the store has answered that it cannot serve anybody right now (S18).
 	Temporary(err error) bool
 	// Explain returns an error as the caller gets it, marked with ErrUnavailable if
-	// the store is. If err says only that a context has ended, or is ErrSilent, and the
-	// store's client knows why the store has not answered, Explain returns that. If err is
-	// nil, it does so too if the store cannot be reached now, and else returns nil. It takes
-	// 15 ms at most (S19).
+	// the store is. If err says only that a context has ended, and the store's client
+	// knows why the store has not answered, Explain returns that. It takes 15 ms at most (S19).
 	Explain(err error) error
 }
 
 var (
-	// ErrSilent is what the engine says of a request that ended without an answer, though it
-	// had time for one. It has nothing of the context of the caller whose request that was.
-	ErrSilent = driver.Unavailable(errors.New("the store has not answered"))
 	// ErrSessionOver says that a session has ended, and that a request for it was
 	// not done.
 	ErrSessionOver = errors.New("the session in the store is over")
