@@ -18,6 +18,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if err != nil {
 		return driver.Grant{}, err
 	}
+	defer e.leave(t)
 	return e.outcome(ctx, t, &r)
 }
 
@@ -40,6 +41,9 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 		t, err := e.enterOnce(ctx, r)
 		switch {
 		case e.wasReleased(call):
+			if err == nil {
+				e.leave(t)
+			}
 			return nil, errReleased
 		case err == nil:
 			return t, nil
@@ -157,8 +161,12 @@ func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) 
 		t.queue.reread()
 	}
 	s := t.state
+	wanted := s == held || s == waiting && r.Wait
+	if wanted {
+		e.join(t)
+	}
 	e.mu.Unlock()
-	if s == held || s == waiting && r.Wait {
+	if wanted {
 		return t, nil
 	}
 	err := e.remove(ctx, t)
@@ -190,10 +198,15 @@ func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, e
 	}
 	e.mu.Lock()
 	t := e.enroll(r, s)
+	e.join(t)
 	p.Ticket, p.Brief = t.Ticket, t.willWait(r)
 	e.mu.Unlock()
 	placed, err := e.store.Put(ctx, p)
-	return t, e.placed(t, p, &placed, err)
+	if err = e.placed(t, p, &placed, err); err != nil {
+		e.leave(t)
+		return nil, err
+	}
+	return t, nil
 }
 
 // willWait reports whether a ticket will certainly wait after its put, in a queue that is
@@ -227,12 +240,12 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		e.forget(t)
 		return err
 	default: // the entry may be there, or may still be created
-		t.putEnded(orphan)
+		t.state = orphan
 		e.retire(t.session)
 		return err
 	}
 	t.Number, t.Version = p.Number, p.Version
-	t.putEnded(leaving) // nobody waits for it yet
+	t.state = leaving // nobody waits for it yet
 	switch {
 	case p.Granted:
 		e.granted(t)
@@ -250,53 +263,21 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 // outcome waits for the grant of a ticket, unless the put has granted it.
 func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	e.mu.Lock()
-	ended := t.ended
-	waits, queued := t.state == waiting, t.state == waiting || t.waited
-	if waits {
-		t.callers++
-	}
+	ended, queued := t.ended, t.state == waiting || t.waited
 	e.mu.Unlock()
-	if queued && r.Joined != nil { // also if it has been granted since
-		e.joined(t, r.Joined)
-	}
-	if waits {
+	if queued {
+		if r.Joined != nil { // also if it has been granted since
+			r.Joined()
+		}
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			e.giveUp(t)
 			return driver.Grant{}, context.Cause(ctx)
 		case <-e.ctx.Done():
 			return driver.Grant{}, driver.ErrClosed
 		}
 	}
 	return e.grant(ctx, t, r)
-}
-
-// joined calls Request.Joined, which may take long. If the ticket is granted meanwhile, nobody
-// else keeps its session alive.
-func (e *Engine) joined(t *ticket, notify func()) {
-	e.mu.Lock()
-	s := t.session
-	s.needed++
-	e.plan(s.sent.Add(s.ttl / keepPart))
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		s.needed--
-	}()
-	notify()
-}
-
-// giveUp notes that a caller does not wait for a ticket any more. A ticket without
-// callers does not keep its session alive.
-func (e *Engine) giveUp(t *ticket) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if t.callers--; t.callers == 0 && t.state == waiting {
-		e.unwait(t)
-		t.state = leaving
-	}
 }
 
 // grant returns the grant of a ticket that is held, or ErrLost. The lease counts from the

@@ -168,6 +168,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err == nil && t.state != gone {
+		t.session.needed, to.needed = t.session.needed-t.callers, to.needed+t.callers
 		to, t.session, t.Session = t.session, to, to.id
 	}
 	e.detach(to)

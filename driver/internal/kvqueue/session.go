@@ -25,7 +25,7 @@ type session struct {
 	ttl     time.Duration // as granted
 	sent    time.Time     // when the last request that started the TTL anew was sent
 	tickets int           // one may be here, or not: see Shorten
-	needed  int           // by puts, waiters and calls of Joined that run: the engine keeps it alive for them
+	needed  int           // calls of Acquire for its tickets: the engine keeps it alive for them
 	idle    time.Time     // since when it has no tickets
 	retired bool          // it takes no more tickets
 	over    bool          // it has ended, or is being ended

@@ -36,7 +36,7 @@ type ticket struct {
 	until    time.Time // when a lease that nobody renews is over; or zero
 	lost     error     // why it has gone without its driver; or nil
 
-	callers int           // calls of Acquire that wait
+	callers int           // calls of Acquire that are under way
 	ended   chan struct{} // closed when the wait is over, whatever the outcome
 }
 
@@ -74,8 +74,6 @@ func (e *Engine) enroll(r *driver.Request, s *session) *ticket {
 		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, seen: e.tick(),
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
-	s.needed++ // until its put has ended
-	e.plan(s.sent.Add(s.ttl / keepPart))
 	q.slots[t.slot] = t
 	e.tickets[t.ID] = t
 	e.keys[t.Key] = t
@@ -102,12 +100,22 @@ func (e *Engine) find(h driver.Hold) *ticket {
 	return t
 }
 
-// putEnded ends the put of a ticket. With mu held.
-func (t *ticket) putEnded(s state) {
-	if t.state == putting {
-		t.session.needed--
+// join counts a call of Acquire for a ticket, whose session is kept alive meanwhile. With mu held.
+func (e *Engine) join(t *ticket) {
+	t.callers++
+	t.session.needed++
+	e.plan(t.session.sent.Add(t.session.ttl / keepPart))
+}
+
+// leave ends what join began. A ticket for which no call waits any more does not wait itself.
+func (e *Engine) leave(t *ticket) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.session.needed--
+	if t.callers--; t.callers == 0 && t.state == waiting {
+		e.unwait(t)
+		t.state = leaving
 	}
-	t.state = s
 }
 
 // wait makes a ticket a waiter. With mu held.
@@ -117,8 +125,6 @@ func (e *Engine) wait(t *ticket) {
 	t.ended = make(chan struct{})
 	i, _ := q.position(t.Number)
 	q.waiters = slices.Insert(q.waiters, i, t)
-	t.session.needed++
-	e.plan(t.session.sent.Add(t.session.ttl / keepPart))
 	if q.watcher == nil {
 		q.watcher = newWatcher(q)
 		e.spawn(q.watcher.run)
@@ -135,7 +141,6 @@ func (e *Engine) unwait(t *ticket) {
 	if i, ok := q.position(t.Number); ok {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
-	t.session.needed--
 	if len(q.waiters) == 0 {
 		q.waiters = nil
 		q.watcher.idle.Reset(linger)
@@ -158,7 +163,7 @@ func (e *Engine) forget(t *ticket) {
 		return
 	}
 	e.unwait(t)
-	t.putEnded(gone)
+	t.state = gone
 	e.detach(t.session)
 	if e.tickets[t.ID] == t {
 		delete(e.tickets, t.ID)
