@@ -54,9 +54,10 @@ func (s *store) commit(ctx context.Context, cmps []clientv3.Cmp, ops ...clientv3
 // repeated is the key of the *atomic.Bool, in a request's context, that noteRepeated sets.
 type repeated struct{}
 
-// mayRepeat returns the context of a request that removes a ticket. The client sends it again if a
-// proxy, or a server, answers that its own time is over. Then before is set: the first sending may
-// have removed the ticket, so if it is not there any more, that does not mean that it was lost.
+// mayRepeat returns the context of a request that puts or removes a ticket. The client sends it
+// again if a proxy, or a server, answers that its own time is over. Then before is set: the first
+// sending may have been executed, or still may. So if the ticket is not there any more, that does
+// not mean that it was lost.
 func mayRepeat(ctx context.Context) (_ context.Context, before *atomic.Bool) {
 	before = new(atomic.Bool)
 	return context.WithValue(ctx, repeated{}, before), before

@@ -117,7 +117,8 @@ func (s *store) Key(name, session string, slot int, shared bool) string {
 //
 // The client repeats a transaction when a server or a proxy answers that its own time is
 // over, so it may be executed twice. A second put would change the key's content but not
-// its create revision. So it is put on condition that the key is not there.
+// its create revision. So it is put on condition that the key is not there. The first may even
+// arrive after the release of what the second has put, so a ticket that was sent twice is withdrawn.
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	queue := s.queue(p.Name)
 	cmps := []clientv3.Cmp{createdAt(p.Key, absent), createdAt(s.tombstone(&p.Ticket), absent)}
@@ -135,12 +136,15 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 		ops = append(ops, keysBelow(queue, longQueue))
 	}
 	put := clientv3.OpPut(p.Key, encodeRecord(p.Request, time.Now()), clientv3.WithLease(leaseOf(p.Session)))
-	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(cmps...).Then(append(ops, put)...).
+	ctx, before := mayRepeat(s.refuseIfLeaderless(ctx))
+	resp, err := s.client.Txn(ctx).If(cmps...).Then(append(ops, put)...).
 		Else(clientv3.OpGet(p.Key, clientv3.WithCountOnly())).Commit()
 	switch {
+	case err != nil && before.Load():
+		return kvqueue.Placed{}, err // whatever it says of the last sending
 	case err != nil:
 		return kvqueue.Placed{}, outcome(err)
-	case !resp.Succeeded && resp.Responses[0].GetResponseRange().Count > 0:
+	case before.Load(), !resp.Succeeded && resp.Responses[0].GetResponseRange().Count > 0:
 		return kvqueue.Placed{}, kvqueue.ErrOccupied
 	case !resp.Succeeded && p.If != nil:
 		return kvqueue.Placed{}, kvqueue.ErrChanged

@@ -108,10 +108,10 @@ var (
 	ErrSessionOver = errors.New("the session in the store is over")
 	// ErrChanged says that the condition of a Put does not hold: nothing was done.
 	ErrChanged = errors.New("the queue has changed")
-	// ErrOccupied says that there is an entry with the key of a Put: the store's client
-	// has sent the request twice, and the first has created it, or it is what is left of
-	// an earlier ticket that was changed by hand. Its number is not this ticket's. The
-	// engine withdraws the ticket, which removes the entry, and puts it again.
+	// ErrOccupied says that there is, or may come to be, an entry with the key of a Put: the
+	// store's client has sent the request twice, and the first has created it, or still may,
+	// or it is what is left of an earlier ticket that was changed by hand. Its number is not this
+	// ticket's. The engine withdraws the ticket, which removes the entry, and puts it again.
 	ErrOccupied = errors.New("the key of the ticket is in use")
 )
 
