@@ -14,6 +14,8 @@ import (
 // queue together with that. A request that does not wait reads the queue first. It puts
 // its ticket only if that would be granted, and on condition that it still is.
 func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	ctx, done := e.bind(ctx)
+	defer done()
 	t, err := e.enter(ctx, &r)
 	if err != nil {
 		return driver.Grant{}, err
@@ -22,22 +24,22 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	return e.outcome(ctx, t, &r)
 }
 
-// enter queues a ticket, or returns the ticket of an earlier call for the same request.
-// It tries again if the store says that it cannot serve at the moment, if the queue has
-// changed since a request that does not wait has read it, and if the session turns out
-// to have ended.
+// enter queues a ticket, or returns the ticket of an earlier call for the same request, for which
+// the call is counted (join). It tries again if the store says that it cannot serve at the moment,
+// if the queue has changed since a request that does not wait has read it, if the store's client has
+// sent the ticket twice, and if the session turns out to have ended.
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) {
-	const sessions = 3
-	ctx, done := e.bind(ctx)
-	defer done()
-	call, err := e.begin(ctx, r, done)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	call, err := e.begin(ctx, r, stop)
 	if err != nil {
 		return nil, err
 	}
 	defer e.entered(call, r.ID)
 	var last error // of a store that has answered
 	pause, changing := newBackoff(), retry.Backoff{First: time.Millisecond, Most: 100 * time.Millisecond}
-	for tries := 1; ; {
+	for {
+		var delay time.Duration
 		t, err := e.enterOnce(ctx, r)
 		switch {
 		case e.wasReleased(call):
@@ -49,20 +51,15 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 			return t, nil
 		case ctx.Err() != nil:
 			return nil, e.notQueued(ctx, r, cmp.Or(last, err))
-		case errors.Is(err, ErrChanged):
-			if !e.pause(ctx, changing.Next()) {
-				return nil, e.notQueued(ctx, r, err)
-			}
-			continue
-		case (errors.Is(err, ErrSessionOver) || errors.Is(err, ErrOccupied)) && tries < sessions:
-			tries++
-			continue
-		case !e.store.Temporary(err):
+		case errors.Is(err, ErrChanged), errors.Is(err, ErrSessionOver), errors.Is(err, ErrOccupied):
+			delay = changing.Next()
+		case e.store.Temporary(err):
+			last, delay = err, pause.Next()
+		default:
 			return nil, e.notQueued(ctx, r, err)
 		}
-		last = err
-		if !e.pause(ctx, pause.Next()) {
-			return nil, e.notQueued(ctx, r, last)
+		if !e.pause(ctx, delay) {
+			return nil, e.notQueued(ctx, r, cmp.Or(last, err))
 		}
 	}
 }
@@ -273,8 +270,6 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 		case <-ended:
 		case <-ctx.Done():
 			return driver.Grant{}, context.Cause(ctx)
-		case <-e.ctx.Done():
-			return driver.Grant{}, driver.ErrClosed
 		}
 	}
 	return e.grant(ctx, t, r)
@@ -285,6 +280,12 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 // If nobody renews the lease and the ticket has waited, or if it has a minimum hold, a
 // keep-alive is sent after the grant.
 func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
+	for e.mayBeBroken(t) {
+		if ctx.Err() != nil {
+			return driver.Grant{}, context.Cause(ctx)
+		}
+		e.checkUnsure(ctx, t.session)
+	}
 	e.mu.Lock()
 	now := time.Now()
 	since := now.Add(-t.session.ttl / keepPart)
@@ -292,11 +293,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 		since = t.since
 	}
 	e.mu.Unlock()
-	err := e.confirm(ctx, t)
-	if err == nil {
-		err = e.ensure(ctx, t, since)
-	}
-	if err != nil {
+	if err := e.ensure(ctx, t, since); err != nil {
 		return driver.Grant{}, err
 	}
 	e.mu.Lock()
@@ -316,36 +313,10 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	return g, nil
 }
 
-// confirm looks for the entry of a ticket that may have been broken before its put was
-// answered. It tries until ctx ends, as ensure does.
-func (e *Engine) confirm(ctx context.Context, t *ticket) error {
+// mayBeBroken reports whether a ticket was granted, and a loss was reported before its put was
+// answered.
+func (e *Engine) mayBeBroken(t *ticket) bool {
 	e.mu.Lock()
-	unsure := t.unsure()
-	e.mu.Unlock()
-	if !unsure {
-		return nil // the usual case
-	}
-	ctx, done := e.bind(ctx)
-	defer done()
-	for first, pause := true, newBackoff(); ; first = false {
-		try, end := context.WithTimeout(ctx, tryBound)
-		missing, err := e.missing(try, []*ticket{t})
-		end()
-		if err == nil {
-			e.mu.Lock()
-			defer e.unlock()
-			if len(missing) > 0 {
-				e.forget(t) // nobody has the grant yet, so this is no loss to report
-				t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-				t.queue.reread()
-			}
-			return nil
-		}
-		if first && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if !e.pause(ctx, pause.Next()) {
-			return e.failed(ctx, err)
-		}
-	}
+	defer e.mu.Unlock()
+	return t.state == held && t.unsure()
 }

@@ -189,11 +189,13 @@ func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // failed returns the error of a request for its caller. If a context has ended the
-// request, the error has the cause of that, and what is known of the store.
+// request, the error has the cause of that, and what is known of the store: nothing, if err is nil.
 func (e *Engine) failed(ctx context.Context, err error) error {
 	switch {
 	case e.ctx.Err() != nil:
 		return driver.ErrClosed
+	case err == nil:
+		return context.Cause(ctx)
 	case ctx.Err() == nil:
 		return e.store.Explain(err)
 	}

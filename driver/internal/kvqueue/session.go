@@ -227,31 +227,25 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 // since. It tries until ctx ends. If that is during the first try, it is not the store that has
 // not answered: it has just granted the lock.
 func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
-	s, err := e.stale(t, since)
-	if s == nil {
-		return err // the usual case
-	}
-	ctx, done := e.bind(ctx)
-	defer done()
 	var last error
-	for pause := newBackoff(); s != nil; s, err = e.stale(t, since) {
+	for pause := newBackoff(); ; {
+		s, err := e.stale(t, since)
+		if s == nil {
+			return err // the usual case
+		}
 		try, end := context.WithTimeout(ctx, tryBound)
 		tried := e.keepAlive(try, s)
 		end()
 		if tried == nil || errors.Is(tried, ErrSessionOver) {
 			continue
 		}
-		switch {
-		case ctx.Err() == nil:
+		if ctx.Err() == nil {
 			last = tried
-		case last == nil:
-			return context.Cause(ctx)
 		}
 		if !e.pause(ctx, pause.Next()) {
 			return e.failed(ctx, last)
 		}
 	}
-	return err
 }
 
 // stale returns the session of a held ticket if no keep-alive of it was sent after
