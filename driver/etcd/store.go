@@ -76,7 +76,7 @@ func (s *store) readVersion(ctx context.Context, write bool) (string, error) {
 }
 
 // Class implements kvqueue.Store.
-func (s *store) Class(_ context.Context, r *driver.Request) (time.Duration, error) {
+func (s *store) Class(r *driver.Request) (time.Duration, error) {
 	return time.Duration(seconds(max(r.TTL, r.MinHold))) * time.Second, nil
 }
 

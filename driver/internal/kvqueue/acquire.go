@@ -115,7 +115,7 @@ func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, err
 	if e.ctx.Err() != nil {
 		return nil, driver.ErrClosed
 	}
-	length, err := e.store.Class(ctx, r)
+	length, err := e.store.Class(r)
 	if err != nil {
 		return nil, err
 	}

@@ -114,19 +114,17 @@ func (e *Engine) Close() error {
 
 // endAll ends all sessions but those that a minimum hold keeps.
 func (e *Engine) endAll() error {
-	left, kept := 0, false
+	left := 0
 	e.mu.Lock()
-	ending, on := maps.Clone(e.sessions), make(map[*session]int)
+	ending := maps.Clone(e.sessions)
+	maps.DeleteFunc(ending, func(s *session, _ struct{}) bool { return s.mayHave })
 	for _, t := range e.tickets {
-		if on[t.session]++; t.kept() {
-			kept = true
+		if t.kept() {
 			delete(ending, t.session)
 		} else {
 			left++
 		}
 	}
-	// A ticket that is kept may be on a session that counts it besides: see Shorten.
-	maps.DeleteFunc(ending, func(s *session, _ struct{}) bool { return kept && s.minHold && s.tickets > on[s] })
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()

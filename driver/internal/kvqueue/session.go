@@ -24,14 +24,15 @@ type session struct {
 
 	ttl     time.Duration // as granted
 	sent    time.Time     // when the last request that started the TTL anew was sent
-	tickets int           // one may be here, or not: see Shorten
-	needed  int           // calls of Acquire for its tickets: the engine keeps it alive for them
-	idle    time.Time     // since when it has no tickets
-	retired bool          // it takes no more tickets
-	over    bool          // it has ended, or is being ended
-	busy    bool          // the engine's keep-alive is under way
-	failing bool          // the last keep-alive was not answered
-	retryAt time.Time     // when the engine may try again after a failure
+	tickets int
+	mayHave bool      // one of them may be here, or not: see Shorten
+	needed  int       // calls of Acquire for its tickets: the engine keeps it alive for them
+	idle    time.Time // since when it has no tickets
+	retired bool      // it takes no more tickets
+	over    bool      // it has ended, or is being ended
+	busy    bool      // the engine's keep-alive is under way
+	failing bool      // the last keep-alive was not answered
+	retryAt time.Time // when the engine may try again after a failure
 
 	reported uint64             // when the watch for losses last reported (Engine.tick); zero while it does not run
 	unwatch  context.CancelFunc // ends that watch
@@ -203,13 +204,13 @@ func (e *Engine) sessionOver(s *session) {
 // session are lost already.
 func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	sent := time.Now()
-	ttl, err := e.store.KeepAlive(ctx, s.id)
+	err := e.store.KeepAlive(ctx, s.id)
 	e.mu.Lock()
 	defer e.unlock()
 	switch {
 	case err == nil:
 		if sent.After(s.sent) {
-			s.sent, s.ttl = sent, ttl
+			s.sent = sent
 		}
 		if s.failing { // watches may hang on dead connections
 			e.recheck()
@@ -315,17 +316,14 @@ func (e *Engine) keepSession(s *session, now time.Time) {
 
 // keepWaiting keeps the session of waiters alive once.
 func (e *Engine) keepWaiting(s *session) {
-	e.mu.Lock()
-	ttl := s.ttl
-	e.mu.Unlock()
-	ctx, cancel := context.WithTimeout(e.ctx, min(max(ttl/keepPart, time.Second), requestBound))
+	ctx, cancel := context.WithTimeout(e.ctx, min(max(s.ttl/keepPart, time.Second), requestBound))
 	defer cancel()
 	err := e.keepAlive(ctx, s)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.busy = false
 	if err != nil {
-		s.retryAt = time.Now().Add(min(max(ttl/30, retryFirst), retryMost))
+		s.retryAt = time.Now().Add(min(max(s.ttl/30, retryFirst), retryMost))
 	}
 	e.keepSession(s, time.Now())
 }

@@ -32,13 +32,13 @@ type Store interface {
 	// Class returns the length of session that a request needs: the TTL or the minimum
 	// hold, rounded up to what the store can give. Tickets of one class share a
 	// session. An error, such as ErrUnsupported, refuses the request (S2).
-	Class(ctx context.Context, r *driver.Request) (time.Duration, error)
+	Class(r *driver.Request) (time.Duration, error)
 
 	// Open makes a session. It lives for at least its TTL from when Open, or a
 	// KeepAlive that was answered, was sent (S3).
 	Open(ctx context.Context, class time.Duration) (Session, error)
-	// KeepAlive starts a session's TTL anew, and returns the TTL, which may have changed (S4).
-	KeepAlive(ctx context.Context, session string) (time.Duration, error)
+	// KeepAlive starts a session's TTL anew (S4).
+	KeepAlive(ctx context.Context, session string) error
 	// End ends a session, and with it all its entries (S5).
 	End(ctx context.Context, session string) error
 

@@ -57,7 +57,6 @@ type queue struct {
 	name    string
 	slots   []*ticket // nil: free
 	free    []int32   // free slots, the latest last
-	used    int
 	waiters []*ticket // by number
 	watcher *watcher  // while there are waiters, and a little longer
 }
@@ -82,7 +81,6 @@ func (e *Engine) enroll(r *driver.Request, s *session) *ticket {
 
 // takeSlot returns a free slot: the one that was used last, or a new one.
 func (q *queue) takeSlot() (slot int32) {
-	q.used++
 	if n := len(q.free); n > 0 {
 		slot, q.free = q.free[n-1], q.free[:n-1]
 		return slot
@@ -172,7 +170,6 @@ func (e *Engine) forget(t *ticket) {
 	q := t.queue
 	q.slots[t.slot] = nil
 	q.free = append(q.free, t.slot)
-	q.used--
 	q.close()
 }
 
@@ -221,7 +218,7 @@ func (q *queue) reread() {
 
 // close forgets a queue that nothing refers to. With mu held.
 func (q *queue) close() {
-	if q.used == 0 && q.watcher == nil && q.e.queues[q.name] == q {
+	if len(q.free) == len(q.slots) && q.watcher == nil && q.e.queues[q.name] == q {
 		delete(q.e.queues, q.name)
 	}
 }
