@@ -148,11 +148,10 @@ func (e *Engine) notQueued(ctx context.Context, r *driver.Request, err error) er
 func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) {
 	e.mu.Lock()
 	t := e.find(driver.Hold{Name: r.Name, ID: r.ID})
-	e.mu.Unlock()
 	if t == nil {
+		e.mu.Unlock()
 		return nil, nil
 	}
-	e.mu.Lock()
 	if t.state == leaving && !t.deleting && r.Wait {
 		e.wait(t) // its caller had given up, and the queue may not have been watched since
 		t.queue.reread()
