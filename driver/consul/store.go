@@ -66,7 +66,7 @@ func (s *store) version(ctx context.Context, write bool) (string, error) {
 }
 
 // Class implements kvqueue.Store.
-func (s *store) Class(_ context.Context, r *driver.Request) (time.Duration, error) {
+func (s *store) Class(r *driver.Request) (time.Duration, error) {
 	ttl := max(r.TTL, r.MinHold, s.opts.minTTL)
 	if ttl > maxTTL {
 		return 0, fmt.Errorf("%w: TTL %v is more than Consul's longest session of %v", driver.ErrUnsupported, ttl, maxTTL)
@@ -93,23 +93,20 @@ func (s *store) open(ctx context.Context, class time.Duration, behavior string) 
 // KeepAlive implements kvqueue.Store. A leader that has just been started or elected
 // may answer that there is no such session, because it has not read its log yet. Only
 // an exact read proves it.
-func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
-	var out []struct{ TTL string }
+func (s *store) KeepAlive(ctx context.Context, session string) error {
+	var out []struct{ ID string }
 	_, err := s.client.Raw().Write("/v1/session/renew/"+session, nil, &out, s.write(ctx))
-	if err == nil && len(out) == 1 {
-		return time.ParseDuration(out[0].TTL)
-	}
-	if err != nil && statusOf(err) != http.StatusNotFound {
-		return 0, err
+	if err == nil && len(out) == 1 || err != nil && statusOf(err) != http.StatusNotFound {
+		return err
 	}
 	there, _, err := s.client.Session().Info(session, s.exact(ctx))
 	switch {
 	case err != nil:
-		return 0, err
+		return err
 	case there != nil:
-		return 0, errNotReady
+		return errNotReady
 	}
-	return 0, kvqueue.ErrSessionOver
+	return kvqueue.ErrSessionOver
 }
 
 // errNotReady says that a server does not know yet what it has on its disk.

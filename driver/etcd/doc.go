@@ -87,6 +87,12 @@
 //     them the tokens, unless the restore raises the revision
 //     (etcdutl snapshot restore --bump-revision --mark-compacted).
 //
+// If a proxy answers a request with DeadlineExceeded or Canceled, though it may have passed it on,
+// the client sends it again. A driver that was opened by URL knows of that. On a client that
+// was passed to [New], Release and Break then say that the lock was lost, though it was they
+// that have removed it; and if the first sending of a ticket arrives after the ticket was released,
+// it queues a ticket that nobody wants, which lasts until the lease ends.
+//
 // Compaction, a change of leader and a restart lose nothing, nor does an outage that
 // is shorter than what is left of the lease; a waiter whose watch has failed opens
 // another and reads the queue. A member that has no leader refuses requests at once

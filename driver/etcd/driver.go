@@ -177,19 +177,23 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
 		queue := d.store.queue(name)
-		for { // again if it has gone, or was moved to another session, meanwhile
+		for removed := false; ; { // again if it has gone, or was moved to another session, meanwhile
 			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 				clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
 			if err != nil {
 				return err
 			}
 			i := slices.IndexFunc(resp.Kvs, func(kv *mvccpb.KeyValue) bool { return isTicket(string(kv.Key[len(queue):])) })
-			if i < 0 {
+			switch {
+			case i < 0 && removed:
+				return nil
+			case i < 0:
 				return driver.ErrLost
 			}
 			key, lease := string(resp.Kvs[i].Key), clientv3.LeaseID(resp.Kvs[i].Lease)
 			cmps := []clientv3.Cmp{createdAt(key, token), onLease(key, lease)}
-			done, err := d.store.commit(ctx, cmps, clientv3.OpDelete(key), clientv3.OpDelete(d.store.notice(sessionOf(lease))))
+			sending, before := mayRepeat(ctx)
+			done, err := d.store.commit(sending, cmps, clientv3.OpDelete(key), clientv3.OpDelete(d.store.notice(sessionOf(lease))))
 			if err != nil {
 				return err
 			}
@@ -197,6 +201,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 				kvqueue.Deleted(d.Engine, name, kvqueue.Gone{Key: key, Before: token + 1})
 				return nil
 			}
+			removed = before.Load()
 		}
 	})
 }

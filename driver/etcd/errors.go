@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
@@ -47,6 +49,27 @@ func (s *store) refuseIfLeaderless(ctx context.Context) context.Context {
 // commit sends one transaction.
 func (s *store) commit(ctx context.Context, cmps []clientv3.Cmp, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	return s.client.Txn(clientv3.WithRequireLeader(ctx)).If(cmps...).Then(ops...).Commit()
+}
+
+// repeated is the key of the *atomic.Bool, in a request's context, that noteRepeated sets.
+type repeated struct{}
+
+// mayRepeat returns the context of a request that puts or removes a ticket. The client sends it
+// again if a proxy, or a server, answers that its own time is over. Then before is set: the first
+// sending may have been executed, or still may. So if the ticket is not there any more, that does
+// not mean that it was lost.
+func mayRepeat(ctx context.Context) (_ context.Context, before *atomic.Bool) {
+	before = new(atomic.Bool)
+	return context.WithValue(ctx, repeated{}, before), before
+}
+
+// noteRepeated is the interceptor of clients that are opened by URL.
+func noteRepeated(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, send grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := send(ctx, method, req, reply, conn, opts...)
+	if before, ok := ctx.Value(repeated{}).(*atomic.Bool); ok && err != nil && isContextError(err) {
+		before.Store(true)
+	}
+	return err
 }
 
 // insist repeats a request, for a while, as long as there is no server, no leader, or no
@@ -94,15 +117,8 @@ func (s *store) Temporary(err error) bool { return errors.Is(err, rpctypes.ErrTo
 
 // Explain implements kvqueue.Store.
 func (s *store) Explain(err error) error {
-	if err == nil {
-		state := s.client.ActiveConnection().GetState()
-		if state != connectivity.Connecting && state != connectivity.TransientFailure {
-			return nil
-		}
-		err = context.DeadlineExceeded // a watch does not report that it is being opened again
-	}
 	unavailable := isUnavailable(err)
-	if isContextError(err) || errors.Is(err, kvqueue.ErrSilent) {
+	if isContextError(err) {
 		err, unavailable = s.silence(), true
 	}
 	if !unavailable {

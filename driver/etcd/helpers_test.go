@@ -114,3 +114,9 @@ func isPut(req any) bool {
 		return op.GetRequestPut() != nil && !isProtocol(op.GetRequestPut().Key)
 	})
 }
+
+// isRemoval reports whether a request is a transaction that deletes a ticket.
+func isRemoval(req any) bool {
+	txn, ok := req.(*etcdserverpb.TxnRequest)
+	return ok && slices.ContainsFunc(txn.Success, func(op *etcdserverpb.RequestOp) bool { return op.GetRequestDeleteRange() != nil })
+}

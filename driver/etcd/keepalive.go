@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -24,9 +23,9 @@ type keepAlive struct {
 const mostIdle = 16
 
 // KeepAlive implements kvqueue.Store.
-func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, error) {
+func (s *store) KeepAlive(ctx context.Context, session string) error {
 	if err := ctx.Err(); err != nil { // no stream is to blame
-		return 0, err
+		return err
 	}
 	s.several.Store(len(s.client.Endpoints()) > 1) // it may change
 	var resp *etcdserverpb.LeaseKeepAliveResponse
@@ -47,10 +46,7 @@ func (s *store) KeepAlive(ctx context.Context, session string) (time.Duration, e
 	if err == nil && resp.TTL <= 0 {
 		err = rpctypes.ErrLeaseNotFound
 	}
-	if err != nil {
-		return 0, outcome(err)
-	}
-	return time.Duration(resp.TTL) * time.Second, nil
+	return outcome(err)
 }
 
 // openKeepAlive opens a stream, which may outlive ctx.

@@ -76,7 +76,7 @@ func (s *store) readVersion(ctx context.Context, write bool) (string, error) {
 }
 
 // Class implements kvqueue.Store.
-func (s *store) Class(_ context.Context, r *driver.Request) (time.Duration, error) {
+func (s *store) Class(r *driver.Request) (time.Duration, error) {
 	return time.Duration(seconds(max(r.TTL, r.MinHold))) * time.Second, nil
 }
 
@@ -117,7 +117,8 @@ func (s *store) Key(name, session string, slot int, shared bool) string {
 //
 // The client repeats a transaction when a server or a proxy answers that its own time is
 // over, so it may be executed twice. A second put would change the key's content but not
-// its create revision. So it is put on condition that the key is not there.
+// its create revision. So it is put on condition that the key is not there. The first may even
+// arrive after the release of what the second has put, so a ticket that was sent twice is withdrawn.
 func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error) {
 	queue := s.queue(p.Name)
 	cmps := []clientv3.Cmp{createdAt(p.Key, absent), createdAt(s.tombstone(&p.Ticket), absent)}
@@ -135,12 +136,15 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 		ops = append(ops, keysBelow(queue, longQueue))
 	}
 	put := clientv3.OpPut(p.Key, encodeRecord(p.Request, time.Now()), clientv3.WithLease(leaseOf(p.Session)))
-	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(cmps...).Then(append(ops, put)...).
+	ctx, before := mayRepeat(s.refuseIfLeaderless(ctx))
+	resp, err := s.client.Txn(ctx).If(cmps...).Then(append(ops, put)...).
 		Else(clientv3.OpGet(p.Key, clientv3.WithCountOnly())).Commit()
 	switch {
+	case err != nil && before.Load():
+		return kvqueue.Placed{}, err // whatever it says of the last sending
 	case err != nil:
 		return kvqueue.Placed{}, outcome(err)
-	case !resp.Succeeded && resp.Responses[0].GetResponseRange().Count > 0:
+	case before.Load(), !resp.Succeeded && resp.Responses[0].GetResponseRange().Count > 0:
 		return kvqueue.Placed{}, kvqueue.ErrOccupied
 	case !resp.Succeeded && p.If != nil:
 		return kvqueue.Placed{}, kvqueue.ErrChanged
@@ -211,13 +215,14 @@ func (s *store) Delete(ctx context.Context, t, next *kvqueue.Ticket) (bool, erro
 	if next != nil {
 		ops = append(ops, clientv3.OpGet(next.Key, clientv3.WithKeysOnly()))
 	}
-	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).If(createdAt(t.Key, t.Number)).Then(ops...).Commit()
+	ctx, before := mayRepeat(s.refuseIfLeaderless(ctx))
+	resp, err := s.client.Txn(ctx).If(createdAt(t.Key, t.Number)).Then(ops...).Commit()
 	switch {
 	case err != nil:
 		return false, err
-	case !resp.Succeeded:
+	case !resp.Succeeded && !before.Load():
 		return false, driver.ErrLost
-	case next == nil:
+	case !resp.Succeeded || next == nil:
 		return false, nil
 	}
 	return isThere(next.Entry, resp.Responses[1]), nil
@@ -233,17 +238,18 @@ func isThere(e kvqueue.Entry, read *etcdserverpb.ResponseOp) bool {
 // which the ticket cannot be put. A server that is full takes no tombstone, but deletes
 // the ticket. A late put is not prevented then, so that is still an error.
 func (s *store) Withdraw(ctx context.Context, t *kvqueue.Ticket) error {
-	resp, err := s.client.Txn(s.refuseIfLeaderless(ctx)).Then(
+	ctx, before := mayRepeat(s.refuseIfLeaderless(ctx))
+	resp, err := s.client.Txn(ctx).Then(
 		clientv3.OpPut(s.tombstone(t), "", clientv3.WithLease(leaseOf(t.Session))), clientv3.OpDelete(t.Key),
 	).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		_, deleted := s.client.Delete(s.refuseIfLeaderless(ctx), t.Key)
+		_, deleted := s.client.Delete(ctx, t.Key)
 		return errors.Join(err, deleted)
 	}
 	if err != nil {
 		return outcome(err)
 	}
-	if resp.Responses[1].GetResponseDeleteRange().Deleted == 0 {
+	if resp.Responses[1].GetResponseDeleteRange().Deleted == 0 && !before.Load() {
 		return driver.ErrLost
 	}
 	return nil

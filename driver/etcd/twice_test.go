@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/etcd"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -71,6 +72,137 @@ func TestClientRepeatsAPut(t *testing.T) {
 				release(t, d, other)
 			})
 		}
+	}
+}
+
+// A proxy answers a put that its own time is over, and passes it on only after the ticket that the
+// client has put with the next sending was released: that puts no ticket any more.
+func TestRepeatedPutArrivesLate(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedEtcd(t)
+	prefix := randomPrefix()
+	var armed atomic.Bool
+	var late atomic.Pointer[etcdserverpb.TxnRequest]
+	d, err := etcd.OpenWith(t.Context(), srv.URL(), prefix, unary(
+		func(_ context.Context, _ string, req, _ any, next func() error) error {
+			if isPut(req) && armed.Swap(false) {
+				late.Store(req.(*etcdserverpb.TxnRequest))
+				return status.Error(codes.DeadlineExceeded, "upstream request timeout")
+			}
+			return next()
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	other := acquire(t, d, request("other", "id-other", 30*time.Second)) // keeps the lease
+	admin := newClient(t, srv.Addr())
+	for _, wait := range []bool{true, false} {
+		armed.Store(true)
+		r := request("late", fmt.Sprint("id-", wait), 30*time.Second)
+		r.Wait = wait
+		release(t, d, acquire(t, d, r))
+		if armed.Load() {
+			t.Fatal("the put was not repeated: the test tests nothing")
+		}
+		_, _ = etcdserverpb.NewKVClient(admin.ActiveConnection()).Txn(t.Context(), late.Load()) // may be refused: its lease is over
+		if n := count(t, admin, prefix+"/late"); n > 0 {
+			t.Errorf("wait %t: %d tickets are queued after the release", wait, n)
+		}
+	}
+	release(t, d, other)
+}
+
+// A proxy answers a put that its own time is over, after it was executed, and the client's next
+// sending is refused: that does not mean that there is no ticket.
+func TestRepeatedPutIsRefused(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedEtcd(t)
+	prefix := randomPrefix()
+	var armed atomic.Int32
+	d, err := etcd.OpenWith(t.Context(), srv.URL(), prefix, unary(
+		func(_ context.Context, _ string, req, _ any, next func() error) error {
+			if !isPut(req) || armed.Load() == 0 {
+				return next()
+			}
+			if armed.Add(-1) == 0 {
+				return rpctypes.ErrGRPCPermissionDenied
+			}
+			if err := next(); err != nil {
+				return err
+			}
+			return status.Error(codes.Canceled, "upstream request timeout")
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	other := acquire(t, d, request("other", "id-other", 30*time.Second)) // keeps the lease
+	armed.Store(2)
+	r := request("refused", "id-r", 30*time.Second)
+	if _, err := d.Acquire(t.Context(), r); !errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, driver.ErrNoTicket) {
+		t.Errorf("acquire: %v, want the refusal, and a ticket that may be there", err)
+	}
+	if err := d.Release(t.Context(), r.Hold(0)); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	if n := count(t, newClient(t, srv.Addr()), prefix+"/refused"); n > 0 {
+		t.Errorf("%d tickets are queued after the release", n)
+	}
+	release(t, d, other)
+}
+
+// A proxy or a server answers a release, or a break, after it was executed, that its own time was
+// over. The client sends it again, and finds no ticket: its first sending has removed it.
+func TestClientRepeatsARemoval(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedEtcd(t)
+	for _, code := range []codes.Code{codes.DeadlineExceeded, codes.Canceled} {
+		t.Run(code.String(), func(t *testing.T) {
+			prefix := randomPrefix()
+			var armed, orphaned atomic.Bool
+			d, err := etcd.OpenWith(t.Context(), srv.URL(), prefix, unary(
+				func(_ context.Context, _ string, req, _ any, next func() error) error {
+					err := next()
+					switch {
+					case err == nil && isRemoval(req) && armed.Swap(false):
+						return status.Error(code, "upstream request timeout")
+					case err == nil && isPut(req) && orphaned.Swap(false):
+						return status.Error(codes.Unavailable, "upstream is gone")
+					}
+					return err
+				}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			other := newDriver(t, newClient(t, srv.Addr()), withPrefix(prefix))
+			foreign := acquire(t, other, request("foreign", "id-f", 30*time.Second))
+			broken := acquire(t, other, request("broken", "id-b", 30*time.Second))
+			own := acquire(t, d, request("own", "id-o", 30*time.Second))
+			orphan := request("orphan", "id-u", 30*time.Second)
+			orphaned.Store(true)
+			if _, err := d.Acquire(t.Context(), orphan); !errors.Is(err, driver.ErrUnavailable) {
+				t.Fatalf("acquire: %v, want no answer", err)
+			}
+			repeated := func(what string, remove func() error) {
+				t.Helper()
+				armed.Store(true)
+				if err := remove(); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+				if armed.Swap(false) {
+					t.Errorf("%s was not repeated: the test tests nothing", what)
+				}
+				if err := remove(); !errors.Is(err, driver.ErrLost) {
+					t.Errorf("%s of what is gone: %v, want ErrLost", what, err)
+				}
+			}
+			repeated("release", func() error { return d.Release(t.Context(), own) })
+			repeated("release of another driver's ticket", func() error { return d.Release(t.Context(), foreign) })
+			repeated("release of a ticket whose put was not answered", func() error { return d.Release(t.Context(), orphan.Hold(0)) })
+			repeated("break", func() error { return d.Break(t.Context(), broken.Name, broken.Token) })
+		})
 	}
 }
 

@@ -72,7 +72,7 @@ func clientConfig(u *driver.URL) (clientv3.Config, error) {
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,
-		})},
+		}), grpc.WithChainUnaryInterceptor(noteRepeated)},
 	}
 	if keepalive < leastKeepalive {
 		u.Refuse(fmt.Errorf("parameter keepalive=%v: want at least %v, which is what gRPC allows", keepalive, leastKeepalive))

@@ -14,46 +14,100 @@ import (
 // queue together with that. A request that does not wait reads the queue first. It puts
 // its ticket only if that would be granted, and on condition that it still is.
 func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	ctx, done := e.bind(ctx)
+	defer done()
 	t, err := e.enter(ctx, &r)
 	if err != nil {
 		return driver.Grant{}, err
 	}
+	defer e.leave(t)
 	return e.outcome(ctx, t, &r)
 }
 
-// enter queues a ticket, or returns the ticket of an earlier call for the same request.
-// It tries again if the store says that it cannot serve at the moment, if the queue has
-// changed since a request that does not wait has read it, and if the session turns out
-// to have ended.
+// enter queues a ticket, or returns the ticket of an earlier call for the same request, for which
+// the call is counted (join). It tries again if the store says that it cannot serve at the moment,
+// if the queue has changed since a request that does not wait has read it, if the store's client has
+// sent the ticket twice, and if the session turns out to have ended.
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) {
-	const sessions = 3
-	ctx, done := e.bind(ctx)
-	defer done()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	call, err := e.begin(ctx, r, stop)
+	if err != nil {
+		return nil, err
+	}
+	defer e.entered(call, r.ID)
 	var last error // of a store that has answered
 	pause, changing := newBackoff(), retry.Backoff{First: time.Millisecond, Most: 100 * time.Millisecond}
-	for tries := 1; ; {
+	for {
+		var delay time.Duration
 		t, err := e.enterOnce(ctx, r)
 		switch {
+		case e.wasReleased(call):
+			if err == nil {
+				e.leave(t)
+			}
+			return nil, errReleased
 		case err == nil:
 			return t, nil
 		case ctx.Err() != nil:
 			return nil, e.notQueued(ctx, r, cmp.Or(last, err))
-		case errors.Is(err, ErrChanged):
-			if !e.pause(ctx, changing.Next()) {
-				return nil, e.notQueued(ctx, r, err)
-			}
-			continue
-		case (errors.Is(err, ErrSessionOver) || errors.Is(err, ErrOccupied)) && tries < sessions:
-			tries++
-			continue
-		case !e.store.Temporary(err):
+		case errors.Is(err, ErrChanged), errors.Is(err, ErrSessionOver), errors.Is(err, ErrOccupied):
+			delay = changing.Next()
+		case e.store.Temporary(err):
+			last, delay = err, pause.Next()
+		default:
 			return nil, e.notQueued(ctx, r, err)
 		}
-		last = err
-		if !e.pause(ctx, pause.Next()) {
-			return nil, e.notQueued(ctx, r, last)
+		if !e.pause(ctx, delay) {
+			return nil, e.notQueued(ctx, r, cmp.Or(last, err))
 		}
 	}
+}
+
+// entering is a call of Acquire that is in enter.
+type entering struct {
+	name     string
+	stop     context.CancelFunc
+	released bool          // the ticket was released meanwhile
+	over     chan struct{} // closed at its end
+}
+
+// begin waits until no other call is in enter for the same ticket. If that other one is ended by a
+// release, the new one is too.
+func (e *Engine) begin(ctx context.Context, r *driver.Request, stop context.CancelFunc) (*entering, error) {
+	own := &entering{name: r.Name, stop: stop, over: make(chan struct{})}
+	for {
+		e.mu.Lock()
+		other := e.entering[r.ID]
+		if other == nil {
+			e.entering[r.ID] = own
+		}
+		e.mu.Unlock()
+		if other == nil {
+			return own, nil
+		}
+		select {
+		case <-other.over:
+			if e.wasReleased(other) {
+				return nil, errReleased
+			}
+		case <-ctx.Done():
+			return nil, e.failed(ctx, ctx.Err())
+		}
+	}
+}
+
+func (e *Engine) entered(call *entering, id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.entering, id)
+	close(call.over)
+}
+
+func (e *Engine) wasReleased(call *entering) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return call.released
 }
 
 // enterOnce tries once.
@@ -61,7 +115,7 @@ func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, err
 	if e.ctx.Err() != nil {
 		return nil, driver.ErrClosed
 	}
-	length, err := e.store.Class(ctx, r)
+	length, err := e.store.Class(r)
 	if err != nil {
 		return nil, err
 	}
@@ -94,21 +148,21 @@ func (e *Engine) notQueued(ctx context.Context, r *driver.Request, err error) er
 func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) {
 	e.mu.Lock()
 	t := e.find(driver.Hold{Name: r.Name, ID: r.ID})
-	e.mu.Unlock()
 	if t == nil {
+		e.mu.Unlock()
 		return nil, nil
 	}
-	if err := e.awaitPut(ctx, t, false); err != nil {
-		return nil, err
-	}
-	e.mu.Lock()
 	if t.state == leaving && !t.deleting && r.Wait {
 		e.wait(t) // its caller had given up, and the queue may not have been watched since
 		t.queue.reread()
 	}
 	s := t.state
+	wanted := s == held || s == waiting && r.Wait
+	if wanted {
+		e.join(t)
+	}
 	e.mu.Unlock()
-	if s == held || s == waiting && r.Wait {
+	if wanted {
 		return t, nil
 	}
 	err := e.remove(ctx, t)
@@ -138,14 +192,17 @@ func (e *Engine) put(ctx context.Context, r *driver.Request, k kind) (*ticket, e
 	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	e.mu.Lock()
-	t := e.enroll(r, s, stop)
+	t := e.enroll(r, s)
+	e.join(t)
 	p.Ticket, p.Brief = t.Ticket, t.willWait(r)
 	e.mu.Unlock()
 	placed, err := e.store.Put(ctx, p)
-	return t, e.placed(t, p, &placed, err)
+	if err = e.placed(t, p, &placed, err); err != nil {
+		e.leave(t)
+		return nil, err
+	}
+	return t, nil
 }
 
 // willWait reports whether a ticket will certainly wait after its put, in a queue that is
@@ -179,16 +236,12 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 		e.forget(t)
 		return err
 	default: // the entry may be there, or may still be created
-		t.putEnded(orphan)
+		t.state = orphan
 		e.retire(t.session)
-		if t.released {
-			err = errReleased
-		}
 		return err
 	}
-	e.storeErr = nil // it may be of an outage before
 	t.Number, t.Version = p.Number, p.Version
-	t.putEnded(leaving) // nobody waits for it yet
+	t.state = leaving // nobody waits for it yet
 	switch {
 	case p.Granted:
 		e.granted(t)
@@ -206,53 +259,19 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 // outcome waits for the grant of a ticket, unless the put has granted it.
 func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	e.mu.Lock()
-	ended := t.ended
-	waits, queued := t.state == waiting, t.state == waiting || t.waited
-	if waits {
-		t.callers++
-	}
+	ended, queued := t.ended, t.state == waiting || t.waited
 	e.mu.Unlock()
-	if queued && r.Joined != nil { // also if it has been granted since
-		e.joined(t, r.Joined)
-	}
-	if waits {
+	if queued {
+		if r.Joined != nil { // also if it has been granted since
+			r.Joined()
+		}
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			e.giveUp(t)
-			return driver.Grant{}, e.stopped(ctx)
-		case <-e.ctx.Done():
-			return driver.Grant{}, driver.ErrClosed
+			return driver.Grant{}, context.Cause(ctx)
 		}
 	}
 	return e.grant(ctx, t, r)
-}
-
-// joined calls Request.Joined, which may take long. If the ticket is granted meanwhile, nobody
-// else keeps its session alive.
-func (e *Engine) joined(t *ticket, notify func()) {
-	e.mu.Lock()
-	s := t.session
-	s.needed++
-	e.plan(s.sent.Add(s.ttl / keepPart))
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		s.needed--
-	}()
-	notify()
-}
-
-// giveUp notes that a caller does not wait for a ticket any more. A ticket without
-// callers does not keep its session alive.
-func (e *Engine) giveUp(t *ticket) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if t.callers--; t.callers == 0 && t.state == waiting {
-		e.unwait(t)
-		t.state = leaving
-	}
 }
 
 // grant returns the grant of a ticket that is held, or ErrLost. The lease counts from the
@@ -260,6 +279,12 @@ func (e *Engine) giveUp(t *ticket) {
 // If nobody renews the lease and the ticket has waited, or if it has a minimum hold, a
 // keep-alive is sent after the grant.
 func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
+	for e.mayBeBroken(t) {
+		if ctx.Err() != nil {
+			return driver.Grant{}, context.Cause(ctx)
+		}
+		e.checkUnsure(ctx, t.session)
+	}
 	e.mu.Lock()
 	now := time.Now()
 	since := now.Add(-t.session.ttl / keepPart)
@@ -267,11 +292,7 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 		since = t.since
 	}
 	e.mu.Unlock()
-	err := e.confirm(ctx, t)
-	if err == nil {
-		err = e.ensure(ctx, t, since)
-	}
-	if err != nil {
+	if err := e.ensure(ctx, t, since); err != nil {
 		return driver.Grant{}, err
 	}
 	e.mu.Lock()
@@ -291,36 +312,10 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	return g, nil
 }
 
-// confirm looks for the entry of a ticket that may have been broken before its put was
-// answered. It tries until ctx ends, as ensure does.
-func (e *Engine) confirm(ctx context.Context, t *ticket) error {
+// mayBeBroken reports whether a ticket was granted, and a loss was reported before its put was
+// answered.
+func (e *Engine) mayBeBroken(t *ticket) bool {
 	e.mu.Lock()
-	unsure := t.unsure()
-	e.mu.Unlock()
-	if !unsure {
-		return nil // the usual case
-	}
-	ctx, done := e.bind(ctx)
-	defer done()
-	for first, pause := true, newBackoff(); ; first = false {
-		try, end := context.WithTimeout(ctx, tryBound)
-		missing, err := e.missing(try, []*ticket{t})
-		end()
-		if err == nil {
-			e.mu.Lock()
-			defer e.unlock()
-			if len(missing) > 0 {
-				e.forget(t) // nobody has the grant yet, so this is no loss to report
-				t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-				t.queue.reread()
-			}
-			return nil
-		}
-		if first && ctx.Err() != nil {
-			return e.failed(ctx, nil)
-		}
-		if !e.pause(ctx, pause.Next()) {
-			return e.failed(ctx, err)
-		}
-	}
+	defer e.mu.Unlock()
+	return t.state == held && t.unsure()
 }

@@ -1,6 +1,7 @@
 package kvqueue
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -158,7 +159,7 @@ func TestConfirmIsRepeated(t *testing.T) {
 					b.granted(w, true)
 				} else if w.cancel(); true {
 					synctest.Wait()
-					if !w.done || !errors.Is(w.err, errFakeLost) {
+					if !w.done || !errors.Is(w.err, context.Canceled) {
 						t.Errorf("the waiter got %v, %v", w.done, w.err)
 					}
 				}
@@ -166,4 +167,22 @@ func TestConfirmIsRepeated(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The store's client sends several puts twice, one after the other: the ticket is put until one is sent once.
+func TestOccupiedAgainAndAgain(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		left := 5
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && done && left > 0 {
+				left--
+				return ErrOccupied
+			}
+			return nil
+		})
+		b.drop(b.e, b.get(b.e, request("a", "1")))
+		if n := b.store.queued("a"); n > 0 || left > 0 {
+			t.Errorf("%d tickets are left, and %d puts were not sent", n, left)
+		}
+	})
 }

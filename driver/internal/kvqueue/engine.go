@@ -30,15 +30,16 @@ type Engine struct {
 	// never held during a request.
 	mu       sync.Mutex
 	closed   bool
-	tickets  map[string]*ticket // by ID
-	keys     map[string]*ticket // by key
-	queues   map[string]*queue  // by name
+	entering map[string]*entering // by the ID of the ticket
+	tickets  map[string]*ticket   // by ID
+	keys     map[string]*ticket   // by key
+	queues   map[string]*queue    // by name
 	sessions map[*session]struct{}
-	classes  map[kind]*class
+	current  map[kind]*session // the newest of each kind, if it takes tickets
+	asking   map[kind]*attempt
 	timer    *time.Timer // of the background task of sessions
 	keepAt   time.Time   // … and when that is
 	ticks    uint64      // tick
-	storeErr error       // the last answer of a background request, if it was an error
 	notices  []notice    // losses to report when mu is unlocked
 }
 
@@ -53,7 +54,6 @@ var (
 const (
 	requestBound = 10 * time.Second       // one request of a background task
 	tryBound     = 2 * time.Second        // one of several tries: another server, or connection, may answer the next
-	silence      = 500 * time.Millisecond // what ends sooner with its context may have had too little time
 	endBound     = 2 * time.Second        // the end of a session that nobody needs
 	closeBound   = 100 * time.Millisecond // the same at Close (D17)
 	retryFirst   = 20 * time.Millisecond  // between two tries
@@ -78,11 +78,13 @@ func New(o Options) *Engine {
 	o.LookFor, o.MissingMost = cmp.Or(lookFor, o.LookFor, 64), cmp.Or(o.MissingMost, 64)
 	e := &Engine{
 		store: o.Store, opts: o,
+		entering: make(map[string]*entering),
 		tickets:  make(map[string]*ticket),
 		keys:     make(map[string]*ticket),
 		queues:   make(map[string]*queue),
 		sessions: make(map[*session]struct{}),
-		classes:  make(map[kind]*class),
+		current:  make(map[kind]*session),
+		asking:   make(map[kind]*attempt),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
@@ -112,19 +114,17 @@ func (e *Engine) Close() error {
 
 // endAll ends all sessions but those that a minimum hold keeps.
 func (e *Engine) endAll() error {
-	left, kept := 0, false
+	left := 0
 	e.mu.Lock()
-	ending, on := maps.Clone(e.sessions), make(map[*session]int)
+	ending := maps.Clone(e.sessions)
+	maps.DeleteFunc(ending, func(s *session, _ struct{}) bool { return s.mayHave })
 	for _, t := range e.tickets {
-		if on[t.session]++; t.kept() {
-			kept = true
+		if t.kept() {
 			delete(ending, t.session)
 		} else {
 			left++
 		}
 	}
-	// A ticket that is kept may be on a session that counts it besides: see Shorten.
-	maps.DeleteFunc(ending, func(s *session, _ struct{}) bool { return kept && s.minHold && s.tickets > on[s] })
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), closeBound)
 	defer cancel()
@@ -187,11 +187,13 @@ func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
 // failed returns the error of a request for its caller. If a context has ended the
-// request, the error has the cause of that, and what is known of the store.
+// request, the error has the cause of that, and what is known of the store: nothing, if err is nil.
 func (e *Engine) failed(ctx context.Context, err error) error {
 	switch {
 	case e.ctx.Err() != nil:
 		return driver.ErrClosed
+	case err == nil:
+		return context.Cause(ctx)
 	case ctx.Err() == nil:
 		return e.store.Explain(err)
 	}
@@ -200,14 +202,6 @@ func (e *Engine) failed(ctx context.Context, err error) error {
 		return cause
 	}
 	return errors.Join(cause, why)
-}
-
-// stopped returns the error of a wait that ctx has ended, with the store's last error.
-func (e *Engine) stopped(ctx context.Context) error {
-	e.mu.Lock()
-	last := e.storeErr
-	e.mu.Unlock()
-	return e.failed(ctx, last)
 }
 
 // pause waits between two tries; it reports false when ctx or the engine ends.

@@ -247,37 +247,6 @@ func TestTry(t *testing.T) {
 	})
 }
 
-// A release ends the Acquire of its ticket that is under way.
-func TestReleaseEndsAcquire(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		hangs := make(chan struct{})
-		b.store.with(func(what, _ string, done bool) error {
-			if what == "put" && !done {
-				<-hangs
-				return context.Canceled
-			}
-			return nil
-		})
-		r := request("a", "1")
-		ended := make(chan error, 1)
-		go func() {
-			_, err := b.e.Acquire(b.Context(), r)
-			ended <- err
-		}()
-		synctest.Wait()
-		released := make(chan error, 1)
-		go func() { released <- b.e.Release(b.Context(), r.Hold(0)) }()
-		synctest.Wait()
-		close(hangs)
-		if err := <-ended; !errors.Is(err, driver.ErrLost) {
-			t.Errorf("acquire: %v", err)
-		}
-		if err := <-released; !errors.Is(err, driver.ErrLost) {
-			t.Errorf("release: %v", err)
-		}
-	})
-}
-
 // A release that was not answered can be repeated.
 func TestUnansweredRelease(t *testing.T) {
 	inBubble(t, func(b *bed) {

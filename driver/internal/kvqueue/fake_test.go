@@ -112,7 +112,7 @@ func (s *fake) queued(name string) int {
 
 func (s *fake) Agree(context.Context, bool) error { return nil }
 
-func (s *fake) Class(_ context.Context, r *driver.Request) (time.Duration, error) {
+func (s *fake) Class(r *driver.Request) (time.Duration, error) {
 	return max(r.TTL, r.MinHold), nil
 }
 
@@ -127,15 +127,14 @@ func (s *fake) Open(ctx context.Context, class time.Duration) (o Session, err er
 	return o, err
 }
 
-func (s *fake) KeepAlive(ctx context.Context, session string) (ttl time.Duration, err error) {
-	err = s.request(ctx, "keep", session, func() error {
+func (s *fake) KeepAlive(ctx context.Context, session string) error {
+	return s.request(ctx, "keep", session, func() error {
 		if !s.sessions[session] {
 			return ErrSessionOver
 		}
-		ttl, s.kept[session] = s.ttls[session], time.Now()
+		s.kept[session] = time.Now()
 		return nil
 	})
-	return ttl, err
 }
 
 func (s *fake) End(ctx context.Context, session string) error {

@@ -139,7 +139,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	ctx, done := e.bind(ctx)
 	defer done()
 	d = (d + time.Second - 1).Truncate(time.Second) // all that are shortened at Close share a session
-	length, err := e.store.Class(ctx, &driver.Request{TTL: d})
+	length, err := e.store.Class(&driver.Request{TTL: d})
 	if err != nil {
 		return e.failed(ctx, err)
 	}
@@ -163,11 +163,15 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	}
 	err = e.store.Move(ctx, &asked, to.id)
 	if err != nil && !isRefused(err) {
+		e.mu.Lock()
+		to.mayHave = true
+		e.mu.Unlock()
 		return e.failed(ctx, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err == nil && t.state != gone {
+		t.session.needed, to.needed = t.session.needed-t.callers, to.needed+t.callers
 		to, t.session, t.Session = t.session, to, to.id
 	}
 	e.detach(to)

@@ -45,41 +45,41 @@ func (e *Engine) watchLosses(ctx context.Context, s *session) {
 	}
 }
 
-// check finds out which tickets of a session have gone, and has their queues read: waiters
-// behind a holder may have gone with it. It repeats that until the store has answered for
-// all, since it may be that nobody renews them. A ticket that is being put is confirmed before
-// its grant.
+// check handles a report: any ticket of the session may have gone.
 func (e *Engine) check(ctx context.Context, s *session) {
 	e.mu.Lock()
 	s.reported = e.tick()
 	e.mu.Unlock()
+	e.checkUnsure(ctx, s)
+}
+
+// checkUnsure finds out which tickets of a session have gone, of those that were not seen since the last report, and has
+// their queues read: waiters behind a holder may have gone with it. It repeats that until the store has answered for
+// all, since it may be that nobody renews them. A ticket that is being put is looked for before its
+// grant.
+func (e *Engine) checkUnsure(ctx context.Context, s *session) {
 	for pause := newBackoff(); ; {
-		if e.checkUnsure(ctx, s) == nil || !e.pause(ctx, pause.Next()) {
+		var ts []*ticket
+		e.mu.Lock()
+		for _, t := range e.tickets {
+			if t.session == s && (t.state == held || t.state == waiting) && t.unsure() {
+				ts = append(ts, t)
+			}
+		}
+		e.mu.Unlock()
+		try, cancel := context.WithTimeout(ctx, tryBound)
+		missing, err := e.missing(try, ts)
+		cancel()
+		e.mu.Lock()
+		for _, t := range missing {
+			t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
+			t.queue.reread()
+		}
+		e.unlock()
+		if err == nil || !e.pause(ctx, pause.Next()) {
 			return
 		}
 	}
-}
-
-// checkUnsure tries once. With an error there are tickets for which it has not been answered.
-func (e *Engine) checkUnsure(ctx context.Context, s *session) error {
-	ctx, cancel := context.WithTimeout(ctx, requestBound)
-	defer cancel()
-	var ts []*ticket
-	e.mu.Lock()
-	for _, t := range e.tickets {
-		if t.session == s && (t.state == held || t.state == waiting) && t.unsure() {
-			ts = append(ts, t)
-		}
-	}
-	e.mu.Unlock()
-	missing, err := e.missing(ctx, ts)
-	e.mu.Lock()
-	defer e.unlock()
-	for _, t := range missing {
-		t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-		t.queue.reread()
-	}
-	return err
 }
 
 // missing returns which tickets have gone. With an error that may not be all.

@@ -12,14 +12,12 @@ import (
 func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	ctx, done := e.bind(ctx)
 	defer done()
-	e.mu.Lock()
-	t := e.find(h)
-	e.mu.Unlock()
-	if t == nil {
-		return e.releaseForeign(ctx, h)
-	}
-	if err := e.awaitPut(ctx, t, true); err != nil {
+	t, err := e.stopEntering(ctx, h)
+	switch {
+	case err != nil:
 		return e.failed(ctx, err)
+	case t == nil:
+		return e.releaseForeign(ctx, h)
 	}
 	if err := e.remove(ctx, t); err != nil {
 		if errors.Is(err, driver.ErrLost) {
@@ -28,6 +26,28 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 		return e.failed(ctx, err)
 	}
 	return nil
+}
+
+// stopEntering ends a call of Acquire that is in enter for a ticket, and returns the ticket or, if
+// this driver does not know it, nil.
+func (e *Engine) stopEntering(ctx context.Context, h driver.Hold) (*ticket, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	call := e.entering[h.ID]
+	if call == nil || call.name != h.Name {
+		return e.find(h), nil
+	}
+	call.released = true
+	call.stop()
+	e.mu.Unlock()
+	var err error
+	select {
+	case <-call.over:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	e.mu.Lock()
+	return e.find(h), err
 }
 
 // remove removes a ticket from the store, and forgets it once the store has answered.

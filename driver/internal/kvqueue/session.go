@@ -24,23 +24,24 @@ type session struct {
 
 	ttl     time.Duration // as granted
 	sent    time.Time     // when the last request that started the TTL anew was sent
-	tickets int           // one may be here, or not: see Shorten
-	needed  int           // by puts, waiters and calls of Joined that run: the engine keeps it alive for them
-	idle    time.Time     // since when it has no tickets
-	retired bool          // it takes no more tickets
-	over    bool          // it has ended, or is being ended
-	busy    bool          // the engine's keep-alive is under way
-	failing bool          // the last keep-alive was not answered
-	retryAt time.Time     // when the engine may try again after a failure
+	tickets int
+	mayHave bool      // one of them may be here, or not: see Shorten
+	needed  int       // calls of Acquire for its tickets: the engine keeps it alive for them
+	idle    time.Time // since when it has no tickets
+	retired bool      // it takes no more tickets
+	over    bool      // it has ended, or is being ended
+	busy    bool      // the engine's keep-alive is under way
+	failing bool      // the last keep-alive was not answered
+	retryAt time.Time // when the engine may try again after a failure
 
 	reported uint64             // when the watch for losses last reported (Engine.tick); zero while it does not run
 	unwatch  context.CancelFunc // ends that watch
 }
 
-// class is the sessions of one kind. The newest is in use.
-type class struct {
-	turn    chan struct{} // held by the caller that asks the store for one; replaced if it hangs
-	current *session
+// attempt is the request of a caller for a session of a kind, whose answer others wait for.
+type attempt struct {
+	begun time.Time
+	over  chan struct{} // closed at its end
 }
 
 const (
@@ -54,35 +55,57 @@ const (
 	suspendedMost = time.Second
 )
 
-// attach counts a ticket on a session that was kept alive after since. It opens a
-// session, or keeps one alive, if need be, until there is one.
+// attach counts a ticket on a session that was kept alive after since, and before no long
+// suspension of the machine. It opens a session, or keeps one alive, if need be, until there is one.
 func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session, error) {
 	for {
 		e.mu.Lock()
-		c := e.classes[k]
-		if c == nil {
-			c = &class{turn: make(chan struct{}, 1)}
-			e.classes[k] = c
-		}
-		if s := c.fresh(since); s != nil {
+		if s := e.current[k]; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {
 			s.tickets++
 			e.mu.Unlock()
 			return s, nil
 		}
-		e.mu.Unlock()
-		if err := e.refresh(ctx, c, k, since); err != nil {
+		if err := e.refresh(ctx, k); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// fresh returns the current session if it can be used as it is: it was kept alive after since,
-// and the machine was not suspended for long after that. With mu held.
-func (c *class) fresh(since time.Time) *session {
-	if s := c.current; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {
-		return s
+// refresh keeps the current session of a kind alive or makes another one. One caller does so for all. If its request is
+// not answered for long, perhaps because the connection is dead, another caller sends one. With mu held, which it unlocks.
+func (e *Engine) refresh(ctx context.Context, k kind) error {
+	if other := e.asking[k]; other != nil {
+		if patience := time.Until(other.begun.Add(tryBound)); patience > 0 {
+			e.mu.Unlock()
+			select {
+			case <-other.over:
+			case <-time.After(patience):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			return nil
+		}
 	}
-	return nil
+	own := &attempt{begun: time.Now(), over: make(chan struct{})}
+	e.asking[k] = own
+	s := e.current[k]
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.asking[k] == own {
+			delete(e.asking, k)
+		}
+		close(own.over)
+	}()
+	if s == nil {
+		return e.open(ctx, k)
+	}
+	err := e.keepAlive(ctx, s)
+	if errors.Is(err, ErrSessionOver) {
+		return nil // the next has to be opened
+	}
+	return err
 }
 
 // suspendedSince returns for how long this machine was suspended since a time, by the wall clock:
@@ -93,53 +116,11 @@ func suspendedSince(t time.Time) time.Duration {
 	return now.Round(0).Sub(t.Round(0)) - now.Sub(t)
 }
 
-// refresh keeps the current session of a class alive or makes another one. One caller
-// does so for all. If its request is not answered for long, perhaps because the connection
-// is dead, another caller sends one.
-func (e *Engine) refresh(ctx context.Context, c *class, k kind, since time.Time) error {
-	e.mu.Lock()
-	turn := c.turn
-	e.mu.Unlock()
-	select {
-	case turn <- struct{}{}:
-		defer func() { <-turn }()
-	case <-time.After(tryBound):
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if c.turn == turn {
-			c.turn = make(chan struct{}, 1)
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	e.mu.Lock()
-	s := c.current
-	done := e.classes[k] != c || c.fresh(since) != nil
-	e.mu.Unlock()
-	switch {
-	case done:
-		return nil // another caller has done it
-	case s == nil:
-		return e.open(ctx, c, k)
-	}
-	err := e.keepAlive(ctx, s)
-	if errors.Is(err, ErrSessionOver) {
-		return nil // and so is the class
-	}
-	return err
-}
-
 // open makes a session. If the answer is lost, the session ends by itself.
-func (e *Engine) open(ctx context.Context, c *class, k kind) error {
+func (e *Engine) open(ctx context.Context, k kind) error {
 	sent := time.Now()
 	opened, err := e.store.Open(ctx, k.length)
 	if err != nil {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.classes[k] == c && c.current == nil { // its length may never be used again
-			delete(e.classes, k)
-		}
 		return err
 	}
 	s := &session{id: opened.ID, kind: k, ttl: opened.TTL, sent: sent, idle: sent}
@@ -153,7 +134,7 @@ func (e *Engine) open(ctx context.Context, c *class, k kind) error {
 	}
 	defer e.mu.Unlock()
 	e.sessions[s] = struct{}{}
-	c.current = s
+	e.current[k] = s
 	ctx, s.unwatch = context.WithCancel(e.ctx)
 	if e.notifyLoss != nil {
 		e.spawn(func() { e.watchLosses(ctx, s) })
@@ -179,9 +160,8 @@ func (e *Engine) detach(s *session) {
 // retire makes a session take no more tickets. With mu held.
 func (e *Engine) retire(s *session) {
 	s.retired = true
-	if c := e.classes[s.kind]; c != nil && c.current == s {
-		c.current = nil
-		delete(e.classes, s.kind)
+	if e.current[s.kind] == s {
+		delete(e.current, s.kind)
 	}
 }
 
@@ -224,27 +204,22 @@ func (e *Engine) sessionOver(s *session) {
 // session are lost already.
 func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	sent := time.Now()
-	ttl, err := e.store.KeepAlive(ctx, s.id)
+	err := e.store.KeepAlive(ctx, s.id)
 	e.mu.Lock()
 	defer e.unlock()
 	switch {
 	case err == nil:
 		if sent.After(s.sent) {
-			s.sent, s.ttl = sent, ttl
+			s.sent = sent
 		}
 		if s.failing { // watches may hang on dead connections
 			e.recheck()
 		}
-		e.storeErr, s.failing = nil, false
+		s.failing = false
 	case errors.Is(err, ErrSessionOver):
-		e.storeErr = nil
 		e.sessionOver(s)
-	case sent.Before(s.sent): // a later one was answered
-	case ctx.Err() == nil:
-		e.storeErr, s.failing = err, true
-	case time.Since(sent) >= silence:
-		e.storeErr, s.failing = ErrSilent, true
-	default: // the end of ctx says nothing of the store
+	default:
+		s.failing = !sent.Before(s.sent) // else a later one was answered
 	}
 	return err
 }
@@ -253,31 +228,25 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 // since. It tries until ctx ends. If that is during the first try, it is not the store that has
 // not answered: it has just granted the lock.
 func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
-	s, err := e.stale(t, since)
-	if s == nil {
-		return err // the usual case
-	}
-	ctx, done := e.bind(ctx)
-	defer done()
 	var last error
-	for pause := newBackoff(); s != nil; s, err = e.stale(t, since) {
+	for pause := newBackoff(); ; {
+		s, err := e.stale(t, since)
+		if s == nil {
+			return err // the usual case
+		}
 		try, end := context.WithTimeout(ctx, tryBound)
 		tried := e.keepAlive(try, s)
 		end()
 		if tried == nil || errors.Is(tried, ErrSessionOver) {
 			continue
 		}
-		switch {
-		case ctx.Err() == nil:
+		if ctx.Err() == nil {
 			last = tried
-		case last == nil:
-			return e.failed(ctx, nil)
 		}
 		if !e.pause(ctx, pause.Next()) {
 			return e.failed(ctx, last)
 		}
 	}
-	return err
 }
 
 // stale returns the session of a held ticket if no keep-alive of it was sent after
@@ -347,17 +316,14 @@ func (e *Engine) keepSession(s *session, now time.Time) {
 
 // keepWaiting keeps the session of waiters alive once.
 func (e *Engine) keepWaiting(s *session) {
-	e.mu.Lock()
-	ttl := s.ttl
-	e.mu.Unlock()
-	ctx, cancel := context.WithTimeout(e.ctx, min(max(ttl/keepPart, time.Second), requestBound))
+	ctx, cancel := context.WithTimeout(e.ctx, min(max(s.ttl/keepPart, time.Second), requestBound))
 	defer cancel()
 	err := e.keepAlive(ctx, s)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.busy = false
 	if err != nil {
-		s.retryAt = time.Now().Add(min(max(ttl/30, retryFirst), retryMost))
+		s.retryAt = time.Now().Add(min(max(s.ttl/30, retryFirst), retryMost))
 	}
 	e.keepSession(s, time.Now())
 }

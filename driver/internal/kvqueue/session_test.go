@@ -340,31 +340,6 @@ func TestGrantIsEnsuredAgain(t *testing.T) {
 	}
 }
 
-// A waiter gives up after a session of others has ended: that is no reason why the store
-// did not answer.
-func TestEndedSessionIsNoSilence(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		h := b.get(b.another(), request("a", "0"))
-		w := b.wait(b.e, request("a", "w"))
-		brief := request("b", "1")
-		brief.TTL = 10 * time.Second
-		over := b.get(b.e, brief)
-		if err := b.store.End(b.Context(), "s3"); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.e.Renew(b.Context(), over, brief.TTL); !errors.Is(err, driver.ErrLost) {
-			t.Fatalf("renewal: %v, want ErrLost", err)
-		}
-		w.cancel()
-		synctest.Wait()
-		if !errors.Is(w.err, context.Canceled) || errors.Is(w.err, ErrSessionOver) {
-			t.Errorf("the waiter got %v, want no more than Canceled", w.err)
-		}
-		b.drop(b.e, w.r.Hold(0))
-		b.drop(b.others[0], h)
-	})
-}
-
 // The lease of a ticket is shortened before Close: the ticket stays for that long, on a
 // session of its own kind, and the other sessions end. A lease that ends sooner is left as
 // it is.

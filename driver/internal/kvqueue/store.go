@@ -32,13 +32,13 @@ type Store interface {
 	// Class returns the length of session that a request needs: the TTL or the minimum
 	// hold, rounded up to what the store can give. Tickets of one class share a
 	// session. An error, such as ErrUnsupported, refuses the request (S2).
-	Class(ctx context.Context, r *driver.Request) (time.Duration, error)
+	Class(r *driver.Request) (time.Duration, error)
 
 	// Open makes a session. It lives for at least its TTL from when Open, or a
 	// KeepAlive that was answered, was sent (S3).
 	Open(ctx context.Context, class time.Duration) (Session, error)
-	// KeepAlive starts a session's TTL anew, and returns the TTL, which may have changed (S4).
-	KeepAlive(ctx context.Context, session string) (time.Duration, error)
+	// KeepAlive starts a session's TTL anew (S4).
+	KeepAlive(ctx context.Context, session string) error
 	// End ends a session, and with it all its entries (S5).
 	End(ctx context.Context, session string) error
 
@@ -97,26 +97,21 @@ type Store interface {
 	// the store has answered that it cannot serve anybody right now (S18).
 	Temporary(err error) bool
 	// Explain returns an error as the caller gets it, marked with ErrUnavailable if
-	// the store is. If err says only that a context has ended, or is ErrSilent, and the
-	// store's client knows why the store has not answered, Explain returns that. If err is
-	// nil, it does so too if the store cannot be reached now, and else returns nil. It takes
-	// 15 ms at most (S19).
+	// the store is. If err says only that a context has ended, and the store's client
+	// knows why the store has not answered, Explain returns that. It takes 15 ms at most (S19).
 	Explain(err error) error
 }
 
 var (
-	// ErrSilent is what the engine says of a request that ended without an answer, though it
-	// had time for one. It has nothing of the context of the caller whose request that was.
-	ErrSilent = driver.Unavailable(errors.New("the store has not answered"))
 	// ErrSessionOver says that a session has ended, and that a request for it was
 	// not done.
 	ErrSessionOver = errors.New("the session in the store is over")
 	// ErrChanged says that the condition of a Put does not hold: nothing was done.
 	ErrChanged = errors.New("the queue has changed")
-	// ErrOccupied says that there is an entry with the key of a Put: the store's client
-	// has sent the request twice, and the first has created it, or it is what is left of
-	// an earlier ticket that was changed by hand. Its number is not this ticket's. The
-	// engine withdraws the ticket, which removes the entry, and puts it again.
+	// ErrOccupied says that there is, or may come to be, an entry with the key of a Put: the
+	// store's client has sent the request twice, and the first has created it, or still may,
+	// or it is what is left of an earlier ticket that was changed by hand. Its number is not this
+	// ticket's. The engine withdraws the ticket, which removes the entry, and puts it again.
 	ErrOccupied = errors.New("the key of the ticket is in use")
 )
 

@@ -1,7 +1,6 @@
 package kvqueue
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -30,7 +29,6 @@ type ticket struct {
 
 	state    state
 	deleting bool   // a deletion was sent
-	released bool   // during its put
 	waited   bool   // before its grant
 	seen     uint64 // its entry was there, or was put, after this (Engine.tick)
 	session  *session
@@ -38,10 +36,8 @@ type ticket struct {
 	until    time.Time // when a lease that nobody renews is over; or zero
 	lost     error     // why it has gone without its driver; or nil
 
-	stop    context.CancelFunc // ends its put, while that is under way
-	settled chan struct{}      // closed when the put has ended; nil if nobody waits for that
-	callers int                // calls of Acquire that wait
-	ended   chan struct{}      // closed when the wait is over, whatever the outcome
+	callers int           // calls of Acquire that are under way
+	ended   chan struct{} // closed when the wait is over, whatever the outcome
 }
 
 func (t *ticket) hold() driver.Hold {
@@ -61,13 +57,12 @@ type queue struct {
 	name    string
 	slots   []*ticket // nil: free
 	free    []int32   // free slots, the latest last
-	used    int
 	waiters []*ticket // by number
 	watcher *watcher  // while there are waiters, and a little longer
 }
 
 // enroll makes a ticket of a request. With mu held.
-func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) *ticket {
+func (e *Engine) enroll(r *driver.Request, s *session) *ticket {
 	q := e.queues[r.Name]
 	if q == nil {
 		q = &queue{e: e, name: r.Name}
@@ -75,11 +70,9 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 	}
 	t := &ticket{
 		Ticket: Ticket{Name: q.name, ID: r.ID, Session: s.id, Entry: Entry{Shared: r.Shared, Limit: r.Limit}},
-		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, stop: stop, seen: e.tick(),
+		queue:  q, slot: q.takeSlot(), session: s, stays: r.MinHold, seen: e.tick(),
 	}
 	t.Key = e.store.Key(t.Name, s.id, int(t.slot), t.Shared)
-	s.needed++ // until its put has ended
-	e.plan(s.sent.Add(s.ttl / keepPart))
 	q.slots[t.slot] = t
 	e.tickets[t.ID] = t
 	e.keys[t.Key] = t
@@ -88,7 +81,6 @@ func (e *Engine) enroll(r *driver.Request, s *session, stop context.CancelFunc) 
 
 // takeSlot returns a free slot: the one that was used last, or a new one.
 func (q *queue) takeSlot() (slot int32) {
-	q.used++
 	if n := len(q.free); n > 0 {
 		slot, q.free = q.free[n-1], q.free[:n-1]
 		return slot
@@ -106,40 +98,21 @@ func (e *Engine) find(h driver.Hold) *ticket {
 	return t
 }
 
-// putEnded ends the put of a ticket. With mu held.
-func (t *ticket) putEnded(s state) {
-	if t.state == putting {
-		t.session.needed--
-	}
-	t.state, t.stop = s, nil
-	if t.settled != nil {
-		close(t.settled)
-		t.settled = nil
-	}
+// join counts a call of Acquire for a ticket, whose session is kept alive meanwhile. With mu held.
+func (e *Engine) join(t *ticket) {
+	t.callers++
+	t.session.needed++
+	e.plan(t.session.sent.Add(t.session.ttl / keepPart))
 }
 
-// awaitPut waits until the put of a ticket has ended. With stop it ends the put.
-func (e *Engine) awaitPut(ctx context.Context, t *ticket, stop bool) error {
+// leave ends what join began. A ticket for which no call waits any more does not wait itself.
+func (e *Engine) leave(t *ticket) {
 	e.mu.Lock()
-	settled := t.settled
-	switch {
-	case t.state != putting:
-		e.mu.Unlock()
-		return nil
-	case settled == nil:
-		settled = make(chan struct{})
-		t.settled = settled
-	}
-	if stop {
-		t.released = true
-		t.stop()
-	}
-	e.mu.Unlock()
-	select {
-	case <-settled:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	defer e.mu.Unlock()
+	t.session.needed--
+	if t.callers--; t.callers == 0 && t.state == waiting {
+		e.unwait(t)
+		t.state = leaving
 	}
 }
 
@@ -150,8 +123,6 @@ func (e *Engine) wait(t *ticket) {
 	t.ended = make(chan struct{})
 	i, _ := q.position(t.Number)
 	q.waiters = slices.Insert(q.waiters, i, t)
-	t.session.needed++
-	e.plan(t.session.sent.Add(t.session.ttl / keepPart))
 	if q.watcher == nil {
 		q.watcher = newWatcher(q)
 		e.spawn(q.watcher.run)
@@ -168,7 +139,6 @@ func (e *Engine) unwait(t *ticket) {
 	if i, ok := q.position(t.Number); ok {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
 	}
-	t.session.needed--
 	if len(q.waiters) == 0 {
 		q.waiters = nil
 		q.watcher.idle.Reset(linger)
@@ -191,7 +161,7 @@ func (e *Engine) forget(t *ticket) {
 		return
 	}
 	e.unwait(t)
-	t.putEnded(gone)
+	t.state = gone
 	e.detach(t.session)
 	if e.tickets[t.ID] == t {
 		delete(e.tickets, t.ID)
@@ -200,7 +170,6 @@ func (e *Engine) forget(t *ticket) {
 	q := t.queue
 	q.slots[t.slot] = nil
 	q.free = append(q.free, t.slot)
-	q.used--
 	q.close()
 }
 
@@ -249,7 +218,7 @@ func (q *queue) reread() {
 
 // close forgets a queue that nothing refers to. With mu held.
 func (q *queue) close() {
-	if q.used == 0 && q.watcher == nil && q.e.queues[q.name] == q {
+	if len(q.free) == len(q.slots) && q.watcher == nil && q.e.queues[q.name] == q {
 		delete(q.e.queues, q.name)
 	}
 }

@@ -84,7 +84,7 @@ func (w *watcher) run() {
 			pause.Reset()
 			continue
 		}
-		w.failed(err)
+		w.failed()
 		if !e.pause(e.ctx, pause.Next()) {
 			return
 		}
@@ -167,15 +167,10 @@ func (w *watcher) over() bool {
 	return w.q.watcher != w || w.q.e.closed
 }
 
-// failed notes that the store has not answered, and has the queue read again.
-func (w *watcher) failed(err error) {
-	e := w.q.e
-	if errors.Is(err, context.DeadlineExceeded) { // the watcher's own, which is nobody else's
-		err = ErrSilent
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.storeErr = err
+// failed has the queue read again after the store has not answered.
+func (w *watcher) failed() {
+	w.q.e.mu.Lock()
+	defer w.q.e.mu.Unlock()
 	w.stale = true
 	w.bound = min(2*w.bound, requestBound) // it may be slow
 }
@@ -208,7 +203,6 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	e := w.q.e
 	e.mu.Lock()
 	defer e.unlock()
-	e.storeErr = nil
 	w.doing, w.news = handling, true
 	aimed := w.view.has(w.aim) // at one entry, not at the queue
 	for _, g := range ev.Gone {
@@ -258,7 +252,7 @@ func (w *watcher) read(ctx context.Context) error {
 		w.stale = true
 		return err
 	}
-	e.storeErr, w.bound = nil, tryBound
+	w.bound = tryBound
 	if s.Complete >= known {
 		begun = time.Time{}
 	}
