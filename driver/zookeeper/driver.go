@@ -37,9 +37,9 @@ type Driver struct {
 	tickets  map[string]*ticket       // by ID
 	turns    map[string]chan struct{} // by parent, see takeTurn
 	occupied map[string]struct{}      // parents that were not empty when last seen; a hint
-	// creates has, by ID, the creates of tickets of which it is not known what has become of
-	// them. The channel is closed when that can be found out.
-	creates  map[string]<-chan struct{}
+	// pending has, by ID, the requests whose ticket may still come to be: they are under way,
+	// or it is not known what has become of a create.
+	pending  map[string]*enqueueing
 	young    []*ticket // to be watched after those of due
 	due      []*ticket // to be watched
 	watching bool      // … by a background task
@@ -186,7 +186,7 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		tickets:  make(map[string]*ticket),
 		turns:    make(map[string]chan struct{}),
 		occupied: make(map[string]struct{}),
-		creates:  make(map[string]<-chan struct{}),
+		pending:  make(map[string]*enqueueing),
 	}
 	d.listings.queues = make(map[string]*listing)
 	conn.Start(d.sessionOver, d.handle)
@@ -230,6 +230,21 @@ func (d *Driver) handle(ev zk.Event) {
 	d.changed(ev)
 	if d.forward != nil {
 		d.forward(ev)
+	}
+}
+
+// wait waits until c is closed; nil counts as closed.
+func (d *Driver) wait(ctx context.Context, c <-chan struct{}) error {
+	if c == nil {
+		return nil
+	}
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return d.conn.EndError(ctx)
+	case <-d.conn.Closed():
+		return driver.ErrClosed
 	}
 }
 

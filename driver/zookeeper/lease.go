@@ -113,6 +113,10 @@ func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 // Release implements driver.Driver. A release that is not answered leaves at most the
 // node, which the next release searches for.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	unknown, err := d.settled(ctx, h.ID)
+	if err != nil {
+		return err
+	}
 	if t := d.ticketOf(h); t != nil {
 		d.forget(t)
 		d.mu.Lock()
@@ -125,16 +129,24 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		err = d.remove(ctx, path, false)
 	}
 	if isGone(err) {
-		d.createKnown(h.ID)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.pending[h.ID] == unknown {
+			delete(d.pending, h.ID)
+		}
 	}
 	return err
 }
 
 // findTicket searches the queue for a ticket that this driver does not have. ErrLost says
-// that it is not there.
+// that it is not there. What a create that has ended has done is seen: a majority confirms that
+// the server has caught up. (A deposed leader answers a sync, too.)
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
+	if err := d.conn.Confirm(ctx); err != nil && !errors.Is(err, zk.ErrNoNode) { // that is an answer, too
+		return "", err
+	}
 	parent := d.parent(h.Name)
-	v, err := d.listAfterCreate(ctx, parent, h.ID)
+	v, err := d.list(ctx, parent)
 	if err != nil {
 		return "", err
 	}
