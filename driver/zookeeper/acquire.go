@@ -137,7 +137,7 @@ type enqueueing struct {
 
 	t       *ticket
 	granted bool
-	sent    time.Time     // when the create of t was sent
+	sent    time.Time       // when the create of t was sent
 	unknown bool            // a create may have been carried out
 	ended   <-chan struct{} // closed when the last create has ended
 	seen    *view           // of a request that does not wait: the queue that would grant it

@@ -88,7 +88,7 @@ func TestAskedTwiceAtOnce(t *testing.T) {
 	g, err := d.Acquire(hooked{context.Background(), func() error {
 		if !asked {
 			asked = true
-			brief, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+			brief, cancel := context.WithTimeout(ctx, 3*time.Second)
 			defer cancel()
 			if _, err := d.Acquire(brief, r); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Error(err)
