@@ -62,6 +62,7 @@ type waiter struct {
 	parent, node string
 
 	joined              chan struct{}   // closed when Request.Joined has returned; nil before it is called
+	marked              bool            // mark was called
 	reconnected         <-chan struct{} // closed when the client has another connection
 	poll                retry.Backoff   // the intervals without a wake
 	ahead               string          // path of the node ahead that is watched; "" if the queue is
@@ -121,8 +122,8 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	if v.granted(i) {
 		// Even at the first reading: a later ticket may have seen this one wait, and
 		// be waiting for its mark.
-		if v.awaited(i) {
-			d.conn.Go(w.mark)
+		if !w.marked && v.awaited(i) {
+			w.marked = d.conn.Go(w.mark)
 		}
 		g, err = w.granted(ctx)
 		return g, nil, err
