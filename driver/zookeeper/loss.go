@@ -24,11 +24,7 @@ var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.
 
 // watchLater makes the node of a ticket be watched soon, unless it is. With mu held.
 func (d *Driver) watchLater(t *ticket) {
-	if t.queued || t.watch.Holds() {
-		return
-	}
-	t.queued = true
-	d.young = append(d.young, t)
+	d.young[t] = struct{}{}
 	d.startWatching()
 }
 
@@ -63,18 +59,15 @@ func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	if d.dropped {
 		d.dropped = false
 		for _, t := range d.tickets {
-			if t.watch.HasFired() {
-				d.due = append(d.due, t)
-			}
+			d.due[t] = struct{}{}
 		}
 	}
-	for _, t := range d.due {
-		t.queued = false
-		if d.tickets[t.hold.ID] == t && !t.watch.Holds() {
+	for t := range d.due {
+		if d.tickets[t.hold.ID] == t && !d.conn.Watched(t.path) {
 			batch = append(batch, t)
 		}
 	}
-	d.due, d.young = d.young, nil
+	d.due, d.young = d.young, make(map[*ticket]struct{})
 	d.watching = len(batch) > 0 || len(d.due) > 0
 	return batch, d.watching
 }
@@ -95,18 +88,12 @@ func (d *Driver) watchOrLose(ctx context.Context, t *ticket) error {
 	return err
 }
 
-// watchTicket sets a watch on the node of a ticket of this driver. ErrLost says that the
-// node has gone.
+// watchTicket watches the node of a ticket of this driver, unless it is watched. ErrLost says
+// that the node has gone.
 func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
-	connection := d.conn.Number()
-	set, err := d.conn.Watch(ctx, t.path)
+	err := d.conn.Watch(ctx, t.path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return errRemoved
-	}
-	if err == nil {
-		d.mu.Lock()
-		t.watch, t.seen = set, connection
-		d.mu.Unlock()
 	}
 	return err
 }
@@ -127,7 +114,6 @@ func (d *Driver) changed(ev zk.Event) {
 		return
 	}
 	if ev.Type == zk.EventNodeDataChanged {
-		t.watch = zkconn.Watch{} // it may be noted only after this: takeDue sees that it has fired
 		d.watchLater(t)
 	}
 	d.mu.Unlock()

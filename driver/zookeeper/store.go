@@ -26,9 +26,9 @@ import (
 // ErrNodeExists if a fresh parent is there, and ErrNoNode if the base is not there, or a
 // parent that is not fresh.
 //
-// It notes the request in Driver.creates: see there.
+// It calls ended when the request has ended, see zkconn.Conn.MultiUntil.
 func (d *Driver) createTicket(
-	ctx context.Context, parent string, r driver.Request, data []byte, fresh bool, seen *view,
+	ctx context.Context, parent string, r driver.Request, data []byte, fresh bool, seen *view, ended func(),
 ) (created, error) {
 	ops := make([]any, 0, 4)
 	version := int32(-1)
@@ -50,11 +50,7 @@ func (d *Driver) createTicket(
 			Flags: zk.FlagEphemeralSequential,
 		},
 		&zk.SetDataRequest{Path: parent, Data: []byte{}, Version: version})
-	ended := make(chan struct{})
-	d.mu.Lock()
-	d.creates[r.ID] = ended
-	d.mu.Unlock()
-	res, err := d.conn.MultiUntil(ctx, func() { close(ended) }, ops...)
+	res, err := d.conn.MultiUntil(ctx, ended, ops...)
 	if err != nil {
 		return created{}, err
 	}
