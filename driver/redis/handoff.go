@@ -19,7 +19,7 @@ const queuedFor = redisqueue.Liveness - 600*time.Millisecond
 const releaseAgain = 300 * time.Millisecond
 
 // errHanded is the error of a renewal that the server may have had before the release that hands the lock over.
-var errHanded = errors.New("the release of the ticket before it is not answered")
+var errHanded = driver.Unavailable(errors.New("the release of the ticket before it is not answered"))
 
 // mayHand reports whether a ticket may have the lock before the server has granted it: that needs no
 // confirmation, and its lease is as long as a provisional one, at least.
@@ -95,7 +95,7 @@ func (d *Driver) sure(ctx context.Context, id string) error {
 		case <-d.life.Done():
 			return driver.ErrClosed
 		case <-ctx.Done():
-			return redisqueue.Ended(ctx, redisqueue.Unavailable(errHanded))
+			return redisqueue.Ended(ctx, errHanded)
 		}
 	}
 	return nil

@@ -104,7 +104,7 @@ func renewed(c *redisqueue.Call, rs []driver.Renewal, unsure map[string]*handed,
 		case err != nil:
 			errs[i] = err
 		case held[i] == 0 && unsure[rs[i].ID] != nil:
-			errs[i] = redisqueue.Unavailable(errHanded)
+			errs[i] = errHanded
 		case held[i] == 0:
 			errs[i] = driver.ErrLost
 		default:

@@ -1,0 +1,214 @@
+package redis_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/redis"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// losses is a network that loses the requests that contain a text.
+type losses struct {
+	mu   sync.Mutex
+	text []byte // nil: it loses none
+}
+
+type lossy struct {
+	net.Conn
+	of *losses
+}
+
+func (l *losses) lose(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = []byte(text)
+}
+
+func (c lossy) Write(b []byte) (int, error) {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if len(c.of.text) > 0 && bytes.Contains(b, c.of.text) {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// relay is a queue in which one process has tickets one behind the other.
+type relay struct {
+	t       *testing.T
+	network *losses
+	d       *redis.Driver
+	name    string
+	ids     []string
+	grants  []chan error
+}
+
+func newRelay(t *testing.T) *relay {
+	t.Helper()
+	addr := testbed.SharedRedis(t).Addr()
+	r := &relay{t: t, network: &losses{}}
+	client := goredis.NewClient(&goredis.Options{
+		Addr: addr, ReadTimeout: time.Minute, // a request that is lost is not sent again by the client
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			return lossy{c, r.network}, err
+		},
+	})
+	d, err := redis.New(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.d = d
+	t.Cleanup(func() { _, _ = client.Close(), d.Close() })
+	return r
+}
+
+// queue has tickets queued, each directly behind the one before it; the first one holds.
+func (r *relay) queue(n int) {
+	r.t.Helper()
+	r.name, r.ids, r.grants = newName(), nil, nil
+	for range n {
+		queued := make(chan error, 2)
+		req := driver.Request{Name: r.name, ID: rand.Text(), TTL: time.Minute, Renewed: true, Wait: true, Joined: func() { queued <- nil }}
+		granted := make(chan error, 1)
+		go func() {
+			_, err := r.d.Acquire(r.t.Context(), req)
+			granted <- err
+			queued <- err
+		}()
+		if err := <-queued; err != nil {
+			r.t.Fatal(err)
+		}
+		r.ids, r.grants = append(r.ids, req.ID), append(r.grants, granted)
+	}
+	r.granted(0)
+}
+
+func (r *relay) hold(i int) driver.Hold { return driver.Hold{Name: r.name, ID: r.ids[i]} }
+
+func (r *relay) granted(i int) {
+	r.t.Helper()
+	select {
+	case err := <-r.grants[i]:
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	case <-time.After(20 * time.Second):
+		r.t.Fatalf("ticket %d is not granted", i)
+	}
+}
+
+func (r *relay) release(i int) {
+	r.t.Helper()
+	if err := r.d.Release(r.t.Context(), r.hold(i)); err != nil {
+		r.t.Fatalf("release of ticket %d: %v", i, err)
+	}
+}
+
+// notLost fails if a ticket that the server has not granted yet is taken for lost.
+func (r *relay) notLost(i int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := r.d.Renew(ctx, r.hold(i), time.Minute); !errors.Is(err, context.DeadlineExceeded) || !driver.IsUnavailable(err) {
+		r.t.Fatalf("renewal of ticket %d, which the server has not granted: %v", i, err)
+	}
+	errs := r.d.RenewAll(r.t.Context(), []driver.Renewal{{Hold: r.hold(i), TTL: time.Minute}})
+	if !driver.IsUnavailable(errs[0]) {
+		r.t.Fatalf("renewal, with others, of ticket %d, which the server has not granted: %v", i, errs[0])
+	}
+}
+
+// TestHandOver: a release hands the lock to the next ticket of the process while the server does not get it, and the server
+// grants that ticket when it has the release.
+func TestHandOver(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	for attempt := 1; ; attempt++ { // a ticket that has waited for too long is not handed the lock
+		r.queue(4)
+		r.release(0) // nobody waited in front of the second ticket when it was queued
+		r.granted(1)
+		r.network.lose(r.ids[1])
+		first := make(chan error, 1)
+		go func() { first <- r.d.Release(t.Context(), r.hold(1)) }()
+		handed := false
+		select {
+		case err := <-r.grants[2]:
+			if err != nil {
+				t.Fatal(err)
+			}
+			handed = true
+		case <-time.After(time.Second):
+		}
+		if handed {
+			r.notLost(2)
+			r.release(2) // the server gets this one
+			select {
+			case err := <-r.grants[3]:
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.notLost(3)
+				r.grants[3] <- nil
+			case <-time.After(time.Second):
+				handed = false
+			}
+		}
+		r.network.lose("")
+		begun := time.Now()
+		if err := <-first; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("the release is answered %v after the server can get it", took)
+		}
+		if !handed && attempt < 20 {
+			continue
+		}
+		if !handed {
+			t.Fatal("no ticket was handed the lock")
+		}
+		r.granted(3)
+		if err := r.d.Renew(t.Context(), r.hold(3), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		list, err := r.d.Inspect(t.Context(), r.name)
+		if err != nil || len(list) != 1 || list[0].ID != r.ids[3] || !list[0].Held {
+			t.Fatalf("the queue is %+v, %v; want ticket %s, which holds", list, err, r.ids[3])
+		}
+		r.release(3)
+		return
+	}
+}
+
+// TestNotHandedOver: the release of a ticket that never held hands the lock to nobody, nor does one with another process' ticket
+// behind it.
+func TestNotHandedOver(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	r.queue(3)
+	r.release(1)
+	select {
+	case err := <-r.grants[2]:
+		t.Fatalf("a ticket was granted when the one before it was removed, while another holds: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	r.release(0)
+	r.granted(2)
+	r.release(2)
+	if err := <-r.grants[1]; !errors.Is(err, driver.ErrLost) && err == nil {
+		t.Errorf("the ticket that was removed: %v", err)
+	}
+}
