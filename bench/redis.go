@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -54,40 +52,11 @@ func redisConn(tb *bed, addr string, n *atomic.Int64) *redis.Client {
 	c := redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 64, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return dial(ctx, network, addr, n, new(commands).count)
+			return dial(ctx, network, addr, n, lines("*")) // a command is an array, and its parts are not; however many share a write
 		},
 	})
 	tb.check(c.Ping(context.Background()).Err())
 	return c
-}
-
-// commands counts the commands written to a connection, however many share a
-// write: arrays of bulk strings, by the protocol.
-type commands struct {
-	line []byte // of a header, so far
-	skip int    // bytes of one still to come, with its line end
-}
-
-func (c *commands) count(b []byte) (n int) {
-	for rest := b; len(rest) > 0; {
-		if c.skip > 0 {
-			k := min(c.skip, len(rest))
-			c.skip, rest = c.skip-k, rest[k:]
-			continue
-		}
-		c.line = append(c.line, rest[0])
-		rest = rest[1:]
-		if c.line[len(c.line)-1] == '\n' {
-			k, _ := strconv.Atoi(strings.TrimSpace(string(c.line[1:])))
-			if c.line[0] == '*' {
-				n++
-			} else {
-				c.skip = k + len("\r\n")
-			}
-			c.line = c.line[:0]
-		}
-	}
-	return n
 }
 
 // redisRaw is what every simple Redis lock does, without a library.

@@ -19,6 +19,17 @@ func arguments(least, most int) cobra.PositionalArgs {
 	}
 }
 
+// noneEmpty refuses a flag whose text is empty, as that of a variable of a shell is that is not
+// set: it would be taken for one that was left out. A note may be empty, and an expression that all match.
+func noneEmpty(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "note" && f.Name != "case" {
+			err = usage(fmt.Errorf("--%s is empty", f.Name))
+		}
+	})
+	return err
+}
+
 // knownVerb refuses what is no verb, and proposes those whose names are nearly the same.
 func knownVerb(root *cobra.Command, args []string) error {
 	if len(args) == 0 {

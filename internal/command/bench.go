@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/lockerproject/locker"
 )
 
 // benchFlags are the flags of locker bench.
@@ -87,10 +85,14 @@ on this machine, its network and its load: compare runs from the same machine.`,
 }
 
 func (a *app) bench(ctx context.Context, f benchFlags) (r benchResult, err error) {
+	raw, err := a.storeURL()
+	if err != nil {
+		return r, err
+	}
 	if r.Store, err = a.storeName(); err != nil {
 		return r, err
 	}
-	c, err := a.open(ctx)
+	c, err := openURL(ctx, raw)
 	if err != nil {
 		return r, err
 	}
@@ -106,34 +108,13 @@ func (a *app) bench(ctx context.Context, f benchFlags) (r benchResult, err error
 	if r.Uncontended, err = measureAlone(ctx, c, half); err != nil {
 		return r, err
 	}
-	others, err := a.openMany(ctx, f.clients-1)
-	defer closeAll(others)
+	others, err := openAll(ctx, slices.Repeat([]string{raw}, f.clients-1))
+	defer func() { _ = closeAll(others) }()
 	if err != nil {
 		return r, err
 	}
 	r.Contended, err = measureContended(ctx, append(others, c), half)
 	return r, err
-}
-
-// openMany opens n clients of the store. If it fails, it returns those that it has
-// opened.
-func (a *app) openMany(ctx context.Context, n int) (cs []*locker.Client, err error) {
-	for range n {
-		c, err := a.open(ctx)
-		if err != nil {
-			return cs, err
-		}
-		cs = append(cs, c)
-	}
-	return cs, nil
-}
-
-func closeAll(cs []*locker.Client) {
-	var group sync.WaitGroup
-	for _, c := range cs {
-		group.Go(func() { _ = c.Close() })
-	}
-	group.Wait()
 }
 
 func (r benchResult) write(w io.Writer) error {
@@ -144,10 +125,10 @@ func (r benchResult) write(w io.Writer) error {
 	fmt.Fprintf(w, "%s%s\n\n", r.Store, version)
 	u, c := r.Uncontended, r.Contended
 	return writeTable(w, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
-		{"uncontended", "1", fmt.Sprintf("%.0f cycles/s", u.Rate), precise(duration(u.P50)) + " a cycle", precise(duration(u.P99)), ""},
+		{"uncontended", "1", fmt.Sprintf("%.0f cycles/s", u.Rate), precise(u.P50) + " a cycle", precise(u.P99), ""},
 		{
 			"contended", fmt.Sprint(c.Clients), fmt.Sprintf("%.0f grants/s", c.Rate),
-			precise(duration(c.P50)) + " a hand-off", precise(duration(c.P99)), fmt.Sprintf("%.3f", c.Jain),
+			precise(c.P50) + " a hand-off", precise(c.P99), fmt.Sprintf("%.3f", c.Jain),
 		},
 	})
 }

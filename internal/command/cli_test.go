@@ -74,6 +74,29 @@ func TestUnknownHelp(t *testing.T) {
 	}
 }
 
+// A flag without a value, as from a variable of a shell that is not set, is not one that was left
+// out: no other token or certificate is taken, no other table printed. A note may be empty, and an
+// expression that all cases match.
+func TestEmptyFlags(t *testing.T) {
+	t.Parallel()
+	for flag, args := range map[string][]string{
+		"owner": {"run", "--owner=", "a", "--", "true"}, "id": {"elect", "--id=", "--on-success=stop", "a", "--", "true"},
+		"fence": {"schema", "postgres", "--fence="}, "prefix": {"schema", "mysql", "--prefix="}, "schema": {"schema", "postgres", "--schema="},
+		"token-file": {"console", "--listen=-", "--token-file="}, "read-token-file": {"console", "--listen=-", "--read-token-file="},
+		"tls-cert": {"console", "--listen=-", "--tls-cert=", "--tls-key="},
+	} {
+		r := on(t, "memory://", args...).Run()
+		if r.Code != command.ExitUsage || r.Out != "" || !strings.Contains(r.ErrOut, "--"+flag+" is empty") {
+			t.Error(r)
+		}
+	}
+	for _, args := range [][]string{{"run", "--note=", "--wait=0", "a", "--", "true"}, {"conformance", "--list", "--case="}} {
+		if r := on(t, "memory://", args...).Run(); r.Code != 0 {
+			t.Error(r)
+		}
+	}
+}
+
 // Completion asks the store of --url too.
 func TestCompletionOfAnURL(t *testing.T) {
 	t.Parallel()

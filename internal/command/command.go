@@ -90,8 +90,9 @@ URL with a password belongs in the environment or in a file.`,
   LOCKER_URL=redis://localhost:6379 locker run --try --on-busy 0 backup -- pg_dump -f out.sql`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRun: func(*cobra.Command, []string) {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.began = true
+			return noneEmpty(cmd.Flags())
 		},
 		Version: readVersion().line(),
 		Args:    knownVerb,

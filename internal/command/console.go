@@ -87,11 +87,19 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	stores, closeAll, err := a.consoleStores(ctx)
+	urls, err := a.storeURLs()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAll()) }()
+	clients, err := openAll(ctx, urls)
+	defer func() { err = errors.Join(err, closeAll(clients)) }()
+	if err != nil {
+		return err
+	}
+	var stores []console.Store
+	for i, c := range clients {
+		stores = append(stores, console.Store{Name: storeTitle(urls[i]), Source: c})
+	}
 	logger := a.logger()
 	con, err := console.New(stores, console.Options{
 		Token: token, ReadToken: read, AllowBreak: f.allowBreak, Hosts: f.hosts, Every: f.every,
@@ -170,31 +178,6 @@ func (f *consoleFlags) tls() (*tls.Config, error) {
 		return nil, usage(fmt.Errorf("--tls-cert, --tls-key: %w", err))
 	}
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}, nil
-}
-
-// consoleStores opens all stores.
-func (a *app) consoleStores(ctx context.Context) (stores []console.Store, closeAll func() error, err error) {
-	var closers []func() error
-	closeAll = func() error {
-		var errs []error
-		for _, c := range closers {
-			errs = append(errs, c())
-		}
-		return errors.Join(errs...)
-	}
-	urls, err := a.storeURLs()
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, u := range urls {
-		client, err := openURL(ctx, u)
-		if err != nil {
-			return nil, nil, errors.Join(err, closeAll())
-		}
-		closers = append(closers, client.Close)
-		stores = append(stores, console.Store{Name: storeTitle(u), Source: client})
-	}
-	return stores, closeAll, nil
 }
 
 // storeTitle is a store's URL without credentials, and the prefix if it has one:

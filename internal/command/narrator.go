@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/figures"
 	"github.com/lockerproject/locker/internal/retry"
 )
 
@@ -70,7 +71,7 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 		n.waits(ctx, e.Name)
 	case locker.EventAcquired:
 		n.granted(e.Name)
-		n.detail("%s: acquired after %v, token %d", e.Name, rounded(e.Elapsed), e.Token)
+		n.detail("%s: acquired after %v, token %d", e.Name, figures.Round(e.Elapsed), e.Token)
 		if e.Degraded != nil {
 			n.say("%s: acquired on a substitute for the store: %v", e.Name, e.Degraded)
 		}
@@ -81,13 +82,13 @@ func (n *narrator) observe(ctx context.Context, e locker.Event) {
 	case locker.EventRejoined:
 		n.detail("%s: the store was away; waiting again", e.Name)
 	case locker.EventLost:
-		n.say("%s: lost after %v: %v", e.Name, rounded(e.Elapsed), e.Err)
+		n.say("%s: lost after %v: %v", e.Name, figures.Round(e.Elapsed), e.Err)
 	case locker.EventReleased:
 		kept := ""
 		if e.Elapsed < n.minHold {
 			kept = fmt.Sprintf("; it stays locked for at least %v from its grant", n.minHold)
 		}
-		n.detail("%s: released after %v%s", e.Name, rounded(e.Elapsed), kept)
+		n.detail("%s: released after %v%s", e.Name, figures.Round(e.Elapsed), kept)
 	}
 }
 
@@ -181,19 +182,7 @@ func describeHolder(t locker.Ticket) string {
 		text += " (" + t.Note + ")"
 	}
 	if !t.Since.IsZero() {
-		text += fmt.Sprintf(" for %v", rounded(time.Since(t.Since)))
+		text += fmt.Sprintf(" for %v", figures.Round(time.Since(t.Since)))
 	}
 	return text
-}
-
-// rounded is a duration as people want to read it.
-func rounded(d time.Duration) time.Duration {
-	switch {
-	case d > time.Minute:
-		return d.Round(time.Second)
-	case d > time.Second:
-		return d.Round(100 * time.Millisecond)
-	default:
-		return d.Round(time.Millisecond)
-	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/figures"
 )
 
@@ -51,6 +50,9 @@ A store that does not answer is exit code 69, one that refuses is 77.`,
 			}
 			defer c.Close()
 			h, failure := checkHealth(cmd.Context(), c, cycles)
+			if cmd.Context().Err() != nil { // it has found out nothing
+				return failure
+			}
 			if h.Store, err = a.storeName(); err != nil {
 				return err
 			}
@@ -64,25 +66,12 @@ A store that does not answer is exit code 69, one that refuses is 77.`,
 	return cmd
 }
 
-// storeName is the URL of the store as it may be shown.
-func (a *app) storeName() (string, error) {
-	raw, err := a.storeURL()
-	if err != nil {
-		return "", err
-	}
-	u, err := driver.ParseURL(raw)
-	if err != nil {
-		return "", configuration(err)
-	}
-	return u.Redacted(), nil
-}
-
 // checkHealth finds out as much as it can, and returns the first error.
 func checkHealth(ctx context.Context, c *locker.Client, cycles int) (h health, err error) {
 	begun := time.Now()
 	err = c.Ping(ctx)
 	h.First = seconds(time.Since(begun))
-	h.Up = !errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil
+	h.Up = !errors.Is(err, locker.ErrUnavailable)
 	if !h.Up {
 		return h, err
 	}
@@ -119,8 +108,10 @@ func timeCycles(ctx context.Context, c *locker.Client, n int) ([]time.Duration, 
 	return took, nil
 }
 
-// duration undoes seconds.
-func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+// precise is a time that was measured, for people.
+func precise(seconds float64) string {
+	return figures.Round(time.Duration(seconds * float64(time.Second))).String()
+}
 
 func (h health) write(w io.Writer) error {
 	_, err := io.WriteString(w, h.text(w))
@@ -139,7 +130,7 @@ func (h health) text(w io.Writer) string {
 		line("answers", no)
 		return b.String()
 	}
-	line("answers", fmt.Sprintf("%s, the first time after %s", yes, precise(duration(h.First))))
+	line("answers", fmt.Sprintf("%s, the first time after %s", yes, precise(h.First)))
 	if h.Version != "" {
 		line("version", printable(h.Version))
 	} else {
@@ -152,7 +143,7 @@ func (h health) text(w io.Writer) string {
 	line("rights", yes)
 	if h.Cycles > 0 {
 		line("cycle", fmt.Sprintf("%s to acquire and release (median of %d, longest %s)",
-			precise(duration(h.CycleP50)), h.Cycles, precise(duration(h.CycleMax))))
+			precise(h.CycleP50), h.Cycles, precise(h.CycleMax)))
 	}
 	return b.String()
 }

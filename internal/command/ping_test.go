@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/lockerproject/locker/internal/command"
+	"github.com/lockerproject/locker/internal/commandtest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -86,6 +87,21 @@ func TestPingDown(t *testing.T) {
 	srv.Pause() // it accepts connections and answers nothing
 	defer srv.Resume()
 	if r := on(t, srv.URL(), "ping").Run(); r.Code != command.ExitUnavailable || r.Took > 15*time.Second {
+		t.Error(r)
+	}
+}
+
+// A ping that was ended has found out nothing, and says so: neither that the store is down nor
+// that rights are missing.
+func TestPingInterrupted(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t)
+	c := goredis.NewClient(&goredis.Options{Addr: srv.Addr()})
+	defer c.Close()
+	cmd := on(t, srv.URL(), "ping", "--cycles", "100000000").Start()
+	commandtest.Eventually(t, "it works", func() bool { return len(c.Keys(t.Context(), "*").Val()) > 0 })
+	cmd.Signal(os.Interrupt)
+	if r := cmd.Wait(); r.Code != 128+2 || r.Out+r.ErrOut != "" {
 		t.Error(r)
 	}
 }

@@ -142,21 +142,6 @@ func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 // for clocks of different speeds, and for a machine that is busy.
 func reserve(ttl time.Duration) time.Duration { return ttl/20 + 100*time.Millisecond }
 
-// margin sets the length of the lease and the grace, and returns the safety margin:
-// for the command, the lock ends that long before its lease.
-func (l *leaseFlags) margin(a *app, otherwise time.Duration) (time.Duration, error) {
-	if !l.flags.Changed("ttl") {
-		l.ttl = otherwise
-		if err := l.ofURL(a, otherwise); err != nil {
-			return 0, err
-		}
-	}
-	if l.ttl < minRunTTL {
-		return 0, usage(fmt.Errorf("--ttl %v: want %v or more", l.ttl, minRunTTL))
-	}
-	return l.fit(l.ttl, "a longer --ttl leaves more")
-}
-
 // fit sets the grace for a lease of that length, and returns the safety margin. more says
 // what a grace that is too long needs.
 func (l *leaseFlags) fit(lease time.Duration, more string) (time.Duration, error) {
@@ -177,11 +162,21 @@ func (l *leaseFlags) fit(lease time.Duration, more string) (time.Duration, error
 // openLeased opens the store for a command that runs under a lease, which a store may give no
 // longer than its session. The caller closes the Client.
 func (a *app) openLeased(ctx context.Context, l *leaseFlags, otherwise time.Duration, opts ...locker.ClientOption) (*locker.Client, error) {
-	margin, err := l.margin(a, otherwise)
+	u, err := a.parsedURL()
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.openDriver(ctx)
+	if ttl := u.Duration("ttl", otherwise); !l.flags.Changed("ttl") {
+		l.ttl = ttl
+	}
+	if l.ttl < minRunTTL {
+		return nil, usage(fmt.Errorf("--ttl %v: want %v or more", l.ttl, minRunTTL))
+	}
+	margin, err := l.fit(l.ttl, "a longer --ttl leaves more")
+	if err != nil {
+		return nil, err
+	}
+	d, err := openDriver(ctx, u)
 	if err != nil {
 		return nil, err
 	}
@@ -191,19 +186,6 @@ func (a *app) openLeased(ctx context.Context, l *leaseFlags, otherwise time.Dura
 		}
 	}
 	return locker.New(d, append(opts, locker.WithSafetyMargin(margin))...), nil
-}
-
-// ofURL takes the ttl of the store's URL, if it has one. An invalid URL is reported
-// when it is opened.
-func (l *leaseFlags) ofURL(a *app, otherwise time.Duration) error {
-	raw, err := a.storeURL()
-	if err != nil {
-		return err
-	}
-	if u, err := driver.ParseURL(raw); err == nil {
-		l.ttl = u.Duration("ttl", otherwise)
-	}
-	return nil
 }
 
 func (l *leaseFlags) option() locker.Option { return locker.WithTTL(l.ttl) }

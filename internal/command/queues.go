@@ -178,22 +178,6 @@ func short(d time.Duration) string {
 	}
 }
 
-// precise is a time that was measured, to three digits.
-func precise(d time.Duration) string {
-	switch {
-	case d < 10*time.Microsecond:
-		return d.String()
-	case d < time.Millisecond:
-		return fmt.Sprintf("%d µs", d.Round(time.Microsecond)/time.Microsecond)
-	case d < 10*time.Millisecond:
-		return fmt.Sprintf("%.2f ms", d.Seconds()*1e3)
-	case d < time.Second:
-		return fmt.Sprintf("%.0f ms", d.Seconds()*1e3)
-	default:
-		return fmt.Sprintf("%.2f s", d.Seconds())
-	}
-}
-
 // completeFirst offers names for the first argument.
 func (a *app) completeFirst(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

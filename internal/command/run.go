@@ -138,8 +138,6 @@ func (r *run) check() error {
 		return usage(fmt.Errorf("--on-busy %d: want an exit code, 0 to 255", r.onBusy))
 	case r.set("hold-at-least") && r.holdAtLeast <= 0:
 		return usage(fmt.Errorf("--hold-at-least %v: want more than zero", r.holdAtLeast))
-	case r.set("owner") && r.owner == "":
-		return usage(errors.New("--owner is empty"))
 	}
 	return nil
 }

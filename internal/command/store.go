@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	_ "github.com/lockerproject/locker/driver/all" // the store is a matter of configuration
@@ -91,8 +93,8 @@ func openURL(ctx context.Context, u string) (*locker.Client, error) {
 	return c, err
 }
 
-// openDriver opens the driver of a store, as openURL opens its Client.
-func (a *app) openDriver(ctx context.Context) (driver.Driver, error) {
+// parsedURL is storeURL, parsed.
+func (a *app) parsedURL() (*driver.URL, error) {
 	raw, err := a.storeURL()
 	if err != nil {
 		return nil, err
@@ -101,7 +103,20 @@ func (a *app) openDriver(ctx context.Context) (driver.Driver, error) {
 	if err != nil {
 		return nil, configuration(fmt.Errorf("open: %w", err))
 	}
-	u.Duration("ttl", locker.DefaultTTL) // known to all URLs: see leaseFlags
+	return u, nil
+}
+
+// storeName is the URL of the store as it may be shown.
+func (a *app) storeName() (string, error) {
+	u, err := a.parsedURL()
+	if err != nil {
+		return "", err
+	}
+	return u.Redacted(), nil
+}
+
+// openDriver opens the driver of a store, as openURL opens its Client. The caller has read the parameter ttl.
+func openDriver(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	d, err := driver.Open(ctx, u)
 	if err != nil {
 		err = fmt.Errorf("open %s: %w", u.Redacted(), err)
@@ -114,6 +129,27 @@ func (a *app) openDriver(ctx context.Context) (driver.Driver, error) {
 		return nil, errors.Join(configuration(fmt.Errorf("open %s: %w", u.Redacted(), err)), d.Close())
 	}
 	return d, nil
+}
+
+// openAll opens the stores of several URLs. If it fails, it returns those that it has opened.
+func openAll(ctx context.Context, urls []string) (cs []*locker.Client, err error) {
+	for _, u := range urls {
+		c, err := openURL(ctx, u)
+		if err != nil {
+			return cs, err
+		}
+		cs = append(cs, c)
+	}
+	return cs, nil
+}
+
+// closeAll closes clients, all at once: each may wait for its store.
+func closeAll(cs []*locker.Client) error {
+	var group errgroup.Group
+	for _, c := range cs {
+		group.Go(c.Close)
+	}
+	return group.Wait()
 }
 
 // defaultURL is the file that the processes of one user share. The driver makes its folder.

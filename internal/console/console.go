@@ -13,7 +13,8 @@ import (
 )
 
 // A Source is what the console needs of a store. A *locker.Client is one. If it has the method
-// ServerVersion of a Client, the page shows what that returns.
+// ServerVersion of a Client, the page shows what that returns; if it has Ping, metrics tell whether
+// a store that cannot list is up.
 type Source interface {
 	List(ctx context.Context) ([]string, error)
 	Inspect(ctx context.Context, name string) (locker.Queue, error)

@@ -1,18 +1,23 @@
 package console
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lockerproject/locker"
 )
 
 // figures are what a scrape says of one store.
 type figures struct {
 	up, held, holders, waiters int
 	longestWait                time.Duration
+	unread                     bool // the queues, so that nothing but up is known
 }
 
 // metrics answers Prometheus, in its text format: sums over each store, without the names of locks, of which there may be
@@ -40,6 +45,9 @@ func (c *Console) metrics(w http.ResponseWriter, r *http.Request) {
 	} {
 		fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s gauge\n", m.name, m.help, m.name)
 		for i, s := range c.stores {
+			if all[i].unread && m.name != "locker_store_up" {
+				continue
+			}
 			fmt.Fprintf(w, "%s{store=%s} %g\n", m.name, label(s.Name), m.of(all[i]))
 		}
 	}
@@ -53,8 +61,15 @@ func label(text string) string {
 // figures asks the store once.
 func (s *store) figures(r *http.Request) (f figures) {
 	seen, err := s.ask(r.Context())
+	if pinger, pings := s.Source.(interface {
+		Ping(ctx context.Context) error
+	}); pings && errors.Is(err, locker.ErrUnsupported) {
+		ctx, cancel := context.WithTimeout(r.Context(), askWithin)
+		defer cancel()
+		f.unread, err = true, pinger.Ping(ctx)
+	}
 	if err != nil {
-		return figures{}
+		return figures{unread: true}
 	}
 	f.up = 1
 	for _, queue := range seen {
@@ -78,8 +93,8 @@ func (s *store) figures(r *http.Request) (f figures) {
 
 // bearer lets those through who send a token, of either role, with the request. Wrong ones are counted as those of the login are.
 func (c *Console) bearer(w http.ResponseWriter, r *http.Request) bool {
-	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !ok {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(scheme, "Bearer") {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		refuse(w, http.StatusUnauthorized, "want the header Authorization: Bearer TOKEN")
 		return false

@@ -47,6 +47,39 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// namelessSource is a store that cannot list names, and answers unless it is down.
+type namelessSource struct {
+	Source
+	down error
+}
+
+func (namelessSource) List(context.Context) ([]string, error) { return nil, locker.ErrUnsupported }
+func (s namelessSource) Ping(context.Context) error           { return s.down }
+
+// A store that cannot list names is up if it answers; and what is not known of a store is no zero.
+func TestMetricsOfTheUnknown(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, Options{}, Store{Name: "nameless", Source: namelessSource{}},
+		Store{Name: "away", Source: namelessSource{down: locker.ErrUnavailable}}, Store{Name: "down", Source: downSource{}})
+	_, text := b.request(http.MethodGet, "/metrics", "", "Authorization", "Bearer "+testToken)
+	for store, up := range map[string]string{"nameless": "1", "away": "0", "down": "0"} {
+		if !strings.Contains(text, `locker_store_up{store="`+store+`"} `+up+"\n") || strings.Count(text, `{store="`+store+`"}`) != 1 {
+			t.Errorf("want that %s is up: %s, and no more of it, in\n%s", store, up, text)
+		}
+	}
+}
+
+// The name of the scheme may be written in any case (RFC 9110, section 11.1).
+func TestMetricsScheme(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, Options{})
+	for _, scheme := range []string{"Bearer ", "bearer ", "BEARER  "} {
+		if res, text := b.request(http.MethodGet, "/metrics", "", "Authorization", scheme+testToken); res.StatusCode != http.StatusOK {
+			t.Errorf("%q: %s %s", scheme, res.Status, text)
+		}
+	}
+}
+
 func TestMetricsWantTheToken(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, Options{})

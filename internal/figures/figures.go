@@ -28,3 +28,12 @@ func Percentile(times []time.Duration, p int) time.Duration {
 	slices.Sort(times)
 	return times[(len(times)-1)*p/100]
 }
+
+// Round returns a time with its first three digits.
+func Round(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d.Abs()/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}

@@ -106,3 +106,14 @@ func TestRaceFails(t *testing.T) {
 		t.Errorf("under a context that has ended: %v", err)
 	}
 }
+
+func TestRound(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 7: "7ns", 123456: "123µs", 4_634_567: "4.63ms", -1_239_000_000: "-1.24s", 63*time.Second + 456*time.Millisecond: "1m3.5s",
+		2*time.Hour + 5*time.Minute + 13*time.Second: "2h5m10s", math.MaxInt64: "2561111h6m40s",
+	} {
+		if got := figures.Round(d).String(); got != want {
+			t.Errorf("%v is rounded to %s, want %s", d, got, want)
+		}
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockerproject/locker/internal/figures"
 )
 
 // totals are the figures of all runs with one folder.
@@ -170,7 +172,7 @@ func (t *totals) report() string {
 		what  string
 		waits *waits
 	}{{"from call to grant, without faults", &t.Calm}, {"from call to grant, with faults", &t.Faulty}} {
-		line(w.what, "p50 %v, p99 %v, longest %v, of %d", short(w.waits.percentile(0.5)), short(w.waits.percentile(0.99)), short(w.waits.Max), w.waits.sum())
+		line(w.what, "p50 %v, p99 %v, longest %v, of %d", figures.Round(w.waits.percentile(0.5)), figures.Round(w.waits.percentile(0.99)), figures.Round(w.waits.Max), w.waits.sum())
 	}
 	line("faults", "%d: %s", sum(t.Faults), list(t.Faults))
 	line("two holders that a fault excuses", "%d", t.Excused)
@@ -183,16 +185,6 @@ func (t *totals) report() string {
 		fmt.Fprintf(&b, "\n```\n%s\n```\n", v)
 	}
 	return b.String()
-}
-
-func short(d time.Duration) time.Duration {
-	switch {
-	case d > 10*time.Second:
-		return d.Round(time.Second)
-	case d > 10*time.Millisecond:
-		return d.Round(time.Millisecond)
-	}
-	return d.Round(10 * time.Microsecond)
 }
 
 func sum(m map[string]int) (n int) {

@@ -25,6 +25,21 @@ func dialContext(ctx context.Context, addr string) (net.Conn, error) {
 	return c, c.SetDeadline(deadline)
 }
 
+// ask sends a request on a connection of its own, and returns what the server says before it
+// closes that.
+func ask(ctx context.Context, addr, request string) (string, error) {
+	c, err := dialContext(ctx, addr)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, request); err != nil {
+		return "", err
+	}
+	b, err := io.ReadAll(c)
+	return string(b), err
+}
+
 // httpClient keeps no connection, and so no goroutine.
 var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 

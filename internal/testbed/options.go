@@ -11,7 +11,6 @@ type Option func(*options)
 type options struct {
 	args     []string
 	durable  bool
-	kept     bool
 	faults   bool
 	replicas int
 	external bool
@@ -34,7 +33,7 @@ func newOptions(opts []Option) options {
 
 // private reports whether only a server of our own will do.
 func (o options) private() bool {
-	return !o.external && (o.faults || o.durable || o.kept || o.evicts || len(o.args) > 0 || o.secured())
+	return !o.external && (o.faults || o.durable || o.evicts || len(o.args) > 0 || o.secured())
 }
 
 // Args adds arguments to the server's command line, after the testbed's own.
@@ -60,7 +59,7 @@ func Durable() Option { return func(o *options) { o.durable = true } }
 // Kept asks for a Redis that keeps, when it is killed, all that it has confirmed, and
 // syncs nothing to the disk: a disk that others keep busy for seconds is no outage of
 // the store then. The other servers are so without it, but for Consul.
-func Kept() Option { return func(o *options) { o.kept = true } }
+func Kept() Option { return Args("--appendonly", "yes", "--appendfsync", "no") }
 
 // Evicts lets a Memcached evict items when its memory is full, as it does by default.
 func Evicts() Option { return func(o *options) { o.evicts = true } }

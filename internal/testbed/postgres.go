@@ -1,12 +1,10 @@
 package testbed
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,44 +109,16 @@ var Postgres = postgres.private
 // SharedPostgres returns the PostgreSQL that all tests of this process share.
 var SharedPostgres = postgres.share
 
-// postgresReady logs in, and returns what the server says against it.
+// postgresReady logs in and leaves, and returns what the server says against it. A request for
+// a password that only the test knows will do: a server that starts, or recovers, refuses before.
 func postgresReady(ctx context.Context, addr string) error {
-	c, err := dialContext(ctx, addr)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	// Protocol 3.0: length, version, then pairs of strings, all ended by zeros.
+	// Protocol 3.0: length, version, then pairs of strings, all ended by zeros; and a good-bye.
 	body := "\x00\x03\x00\x00user\x00" + postgresUser + "\x00database\x00postgres\x00\x00"
-	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(4+len(body))), body...)); err != nil {
-		return err
+	length := binary.BigEndian.AppendUint32(nil, uint32(4+len(body)))
+	answer, err := ask(ctx, addr, string(length)+body+"X\x00\x00\x00\x04")
+	const letIn, ready = "R\x00\x00\x00\x08\x00\x00\x00\x00", "Z\x00\x00\x00\x05I"
+	if !strings.HasPrefix(answer, "R") || strings.HasPrefix(answer, letIn) && !strings.Contains(answer, ready) {
+		return errors.Join(err, fmt.Errorf("it answers %q", answer))
 	}
-	for {
-		kind, text, err := postgresMessage(c)
-		switch {
-		case err != nil:
-			return err
-		case kind == 'E':
-			return fmt.Errorf("it answers %q", text)
-		case kind == 'R' && !bytes.Equal(text, []byte{0, 0, 0, 0}):
-			return nil // it wants a password that only the test knows
-		case kind == 'Z': // ready for a query
-			_, err := c.Write([]byte{'X', 0, 0, 0, 4})
-			return err
-		}
-	}
-}
-
-func postgresMessage(r io.Reader) (byte, []byte, error) {
-	var head [5]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, nil, err
-	}
-	n := binary.BigEndian.Uint32(head[1:])
-	if n < 4 || n > 1<<20 {
-		return 0, nil, errors.New("this is no PostgreSQL")
-	}
-	body := make([]byte, n-4)
-	_, err := io.ReadFull(r, body)
-	return head[0], body, err
+	return nil
 }

@@ -21,7 +21,7 @@ var redis = &kind{
 		args := []string{
 			"--port", strconv.Itoa(n.ports[0]), "--bind", n.host(), "--protected-mode", yesNo(n.place.Host == ""), "--dir", n.dir,
 			"--save", "", "--maxclients", "19000", "--loglevel", "warning",
-			"--appendonly", yesNo(n.opts.durable || n.opts.kept), "--appendfsync", fsyncOf(n.opts),
+			"--appendonly", yesNo(n.opts.durable), "--appendfsync", "always",
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
@@ -50,15 +50,6 @@ func RedisN(tb testing.TB, n int, opts ...Option) *Ensemble {
 	e.url = func(addrs string) string { return "redlock://" + addrs }
 	e.begin()
 	return e
-}
-
-// fsyncOf is when the server syncs what it has written. What it has confirmed it has
-// written, so that the operating system has it.
-func fsyncOf(o options) string {
-	if o.kept {
-		return "no"
-	}
-	return "always"
 }
 
 func yesNo(b bool) string {
@@ -92,44 +83,23 @@ func redisReply(r *bufio.Reader) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	line = strings.TrimRight(line, "\r\n")
-	if line == "" {
-		return "", errors.New("redis: an empty line for an answer")
-	}
-	switch body := line[1:]; line[0] {
+	kind, body := line[0], strings.TrimRight(line[1:], "\r\n")
+	n, _ := strconv.Atoi(body) // of bytes, or of elements; -1: there is nothing
+	switch kind {
 	case '-':
 		return "", errors.New(body)
 	case '$':
-		return redisBulk(r, body)
+		b := make([]byte, max(0, n+len("\r\n")))
+		_, err = io.ReadFull(r, b)
+		return strings.TrimSuffix(string(b), "\r\n"), err
 	case '*':
-		return redisArray(r, body)
-	default:
-		return body, nil
-	}
-}
-
-func redisBulk(r *bufio.Reader, size string) (string, error) {
-	n, err := strconv.Atoi(size)
-	if err != nil || n < 0 {
-		return "", err
-	}
-	b := make([]byte, n+len("\r\n"))
-	_, err = io.ReadFull(r, b)
-	return string(b[:n]), err
-}
-
-func redisArray(r *bufio.Reader, size string) (string, error) {
-	n, err := strconv.Atoi(size)
-	if err != nil {
-		return "", err
-	}
-	var lines []string
-	for range n {
-		s, err := redisReply(r)
-		if err != nil {
-			return "", err
+		lines := make([]string, max(0, n))
+		for i := range lines {
+			if lines[i], err = redisReply(r); err != nil {
+				return "", err
+			}
 		}
-		lines = append(lines, s)
+		return strings.Join(lines, "\n"), nil
 	}
-	return strings.Join(lines, "\n"), nil
+	return body, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -122,19 +121,11 @@ func ZookeeperEnsemble(tb testing.TB, opts ...Option) *Ensemble {
 // zookeeperMode returns standalone, leader or follower; an error while the
 // server accepts connections and does not serve, as it does for a moment.
 func zookeeperMode(ctx context.Context, addr string) (string, error) {
-	c, err := dialContext(ctx, addr)
+	out, err := ask(ctx, addr, "srvr")
 	if err != nil {
 		return "", err
 	}
-	defer c.Close()
-	if _, err := io.WriteString(c, "srvr"); err != nil {
-		return "", err
-	}
-	out, err := io.ReadAll(c)
-	if err != nil {
-		return "", err
-	}
-	if _, mode, ok := strings.Cut(string(out), "\nMode: "); ok {
+	if _, mode, ok := strings.Cut(out, "\nMode: "); ok {
 		mode, _, _ = strings.Cut(mode, "\n")
 		return mode, nil
 	}
