@@ -1,9 +1,9 @@
 package compose
 
 import (
+	"container/heap"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +27,8 @@ type orphans struct {
 	tasks *background
 
 	mu      sync.Mutex
-	tickets []*orphan // by when they are due
-	running bool      // there is a goroutine
+	tickets byDue
+	running bool // there is a goroutine
 }
 
 type orphan struct {
@@ -50,8 +50,7 @@ func (o *orphans) add(h driver.Hold) {
 func (o *orphans) put(t *orphan) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(o.tickets, t.due, func(t *orphan, due time.Time) int { return t.due.Compare(due) })
-	o.tickets = slices.Insert(o.tickets, i, t)
+	heap.Push(&o.tickets, t)
 	if !o.running {
 		o.running = o.tasks.run(o.work)
 	}
@@ -95,7 +94,7 @@ func (o *orphans) next() (t *orphan, wait time.Duration) {
 	}
 	t = o.tickets[0]
 	if wait = time.Until(t.due); wait <= 0 {
-		o.tickets = slices.Delete(o.tickets, 0, 1)
+		heap.Pop(&o.tickets)
 	}
 	return t, wait
 }
@@ -120,4 +119,20 @@ func (o *orphans) remove(t *orphan) error {
 	}
 	o.put(t)
 	return err
+}
+
+// byDue implements heap.Interface.
+type byDue []*orphan
+
+func (b byDue) Len() int           { return len(b) }
+func (b byDue) Less(i, j int) bool { return b[i].due.Before(b[j].due) }
+func (b byDue) Swap(i, j int)      { b[i], b[j] = b[j], b[i] }
+func (b *byDue) Push(x any)        { *b = append(*b, x.(*orphan)) }
+
+func (b *byDue) Pop() any {
+	n := len(*b) - 1
+	t := (*b)[n]
+	clear((*b)[n:])
+	*b = (*b)[:n]
+	return t
 }
