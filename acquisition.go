@@ -22,6 +22,7 @@ type acquisition struct {
 	most    time.Duration  // the longest lease that the store gives; 0: any
 	pending *pending       // of an explicit owner, or nil
 	sure    bool           // the store has confirmed that the present ticket is queued
+	removed bool           // the ticket is removed already, since the call has ended while observers ran
 	waited  bool           // the observers were notified of EventWaiting
 	granted bool           // and of EventAcquired or EventReentered: no EventFailed follows
 }
@@ -171,7 +172,7 @@ func (a *acquisition) ticket() (*Lock, error) {
 		return nil, err
 	case errors.Is(err, driver.ErrLost) && a.Err() == nil:
 		return nil, err
-	case !errors.Is(err, driver.ErrNoTicket):
+	case !a.removed && !errors.Is(err, driver.ErrNoTicket):
 		a.c.removals.orphan(a.req.Hold(0), !a.sure)
 	}
 	return nil, a.neverHeld(err)
@@ -188,7 +189,10 @@ func (a *acquisition) grant() (g driver.Grant, asked time.Time, err error) {
 	if a.most > 0 && (g.TTL == 0 || g.TTL > a.most) {
 		g.TTL = a.most // the driver need not say what its bounds say (D10)
 	}
-	if err == nil && g.TTL > 0 && c.margin >= g.TTL {
+	switch {
+	case err == nil && a.removed:
+		err = context.Cause(a)
+	case err == nil && g.TTL > 0 && c.margin >= g.TTL:
 		err = fmt.Errorf("%w: a safety margin of %v: this store gives a lease of %v", ErrUnsupported, c.margin, g.TTL)
 	}
 	return g, g.Asked.Add(offset), err
@@ -273,7 +277,8 @@ func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*L
 	return nil, a.explain(err)
 }
 
-// joined is called when the store has confirmed that the ticket is queued.
+// joined is called when the store has confirmed that the ticket is queued. If the call ends
+// while the observers run, the ticket is removed without them.
 func (a *acquisition) joined() {
 	a.sure = true
 	a.c.answersAgain()
@@ -281,6 +286,19 @@ func (a *acquisition) joined() {
 	if a.pending != nil {
 		a.pending.joined()
 	}
+	if a.waited || len(a.c.observers) == 0 {
+		return
+	}
+	added, h := make(chan struct{}), a.req.Hold(0)
+	stop := context.AfterFunc(a, func() {
+		defer close(added)
+		a.c.removals.add(removal{hold: h})
+	})
+	defer func() {
+		if a.removed = !stop(); a.removed {
+			<-added
+		}
+	}()
 	a.notifyWaiting()
 }
 

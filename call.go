@@ -143,6 +143,9 @@ func (c *call) start() context.Context {
 		return c.ctx
 	}
 	c.unlink = context.AfterFunc(c.core.tasks.live, func() { c.cancel(ErrClosed) })
+	if c.core.tasks.live.Err() != nil { // AfterFunc cancels in a goroutine of its own, which may be late
+		c.cancel(ErrClosed)
+	}
 	c.startAnswerTimer()
 	if c.wait > 0 {
 		c.startLimit()

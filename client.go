@@ -41,7 +41,7 @@ type core struct {
 	background background // events that no call delivers
 	waits      waits      // calls that are queued
 
-	ends sync.WaitGroup // calls of Release that have ended a lease and deliver the event of that
+	ends sync.WaitGroup // goroutines that have ended a lease and notify handles and observers of it
 
 	margin         time.Duration // the safety margin, if marginSet
 	marginSet      bool
@@ -194,7 +194,7 @@ func (c *Client) Close() error {
 	return errors.Join(err, c.fail("close", "", c.d.Close()))
 }
 
-// releaseParallel is how many locks Close, and Release of a group, release at a
+// releaseParallel is how many locks Close, and Release and Extend of a group, ask for at a
 // time.
 const releaseParallel = 64
 

@@ -153,9 +153,5 @@ func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) (ended [
 
 // extendGroup extends all members.
 func (k *Lock) extendGroup(ctx context.Context, ttl time.Duration) error {
-	var errs []error
-	for _, m := range k.members {
-		errs = append(errs, m.Extend(ctx, ttl))
-	}
-	return errors.Join(errs...)
+	return tryInParallel(len(k.members), releaseParallel, func(i int) error { return k.members[i].Extend(ctx, ttl) })
 }

@@ -370,3 +370,27 @@ func TestObserverOfAGroupHasItsOwnLimit(t *testing.T) {
 		}
 	})
 }
+
+// Extend of a group takes no longer than that of one lock when the store does not answer.
+func TestExtendOfAGroupIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		k, err := locker.AcquireAll(t.Context(), l, []string{"a", "b", "c"}, locker.WithTTL(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.set(func(s *stub) {
+			s.renew = func(ctx context.Context, _ driver.Renewal, _ renewFunc) error {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		})
+		begun := time.Now()
+		want(t, k.Extend(t.Context(), 2*time.Hour), locker.ErrUnavailable)
+		if d := time.Since(begun); d > locker.DefaultAnswerTimeout {
+			t.Errorf("returned after %v", d)
+		}
+	})
+}

@@ -95,6 +95,9 @@ func startOf(r *request, req *driver.Request, g driver.Grant, asked, now time.Ti
 	return asked
 }
 
+// minHoldEnd is the end of the minimum hold; without one, the time of the grant.
+func (l *lease) minHoldEnd() time.Time { return l.began.Add(l.minHold) }
+
 // isBrief reports whether less than a third of the validity is left when the grant comes. Before
 // l is shared.
 func (l *lease) isBrief(now time.Time) bool {

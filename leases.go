@@ -115,30 +115,23 @@ func (ls *leases) atLeast(l *lease, ttl time.Duration) {
 // paused does not wait for its timers.
 func (ls *leases) expire(l *lease, now time.Time) (isLost bool) {
 	ls.mu.Lock()
-	if l.state != held || now.Before(l.validUntil) {
-		defer ls.mu.Unlock()
-		return l.state == lost
+	defer ls.mu.Unlock()
+	if l.state == held && !now.Before(l.validUntil) {
+		ls.detachExpired(l)
 	}
-	handles := ls.detachExpired(l)
-	ls.mu.Unlock()
-	endAll(handles, ErrLost)
-	ls.queueLost(l, errExpired)
-	return true
+	return l.state == lost
 }
 
 // lose ends a lease that the store has reported as lost. The ticket is removed all
-// the same: the store may still have it, not held.
-func (ls *leases) lose(l *lease, cause error) {
+// the same: the store may still have it, not held, or one of several stores its part.
+// The channel is closed when the handles have ended; nil: the lease had ended before.
+func (ls *leases) lose(l *lease, cause error) (ended <-chan struct{}) {
 	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	if l.state != held {
-		ls.mu.Unlock()
-		return
+		return nil
 	}
-	handles := ls.detach(l, lost)
-	ls.removals.add(removal{hold: l.hold})
-	ls.mu.Unlock()
-	endAll(handles, ErrLost)
-	ls.queueLost(l, cause)
+	return ls.detachLost(l, l.minHoldEnd(), cause)
 }
 
 // undoPanicked removes the ticket of an acquisition that has panicked. If there is a lease
@@ -155,7 +148,8 @@ func (ls *leases) undoPanicked(h driver.Hold) {
 	ls.removals.add(removal{hold: h, checks: len(retry.LateChecks)})
 }
 
-// pushed is called by the driver when the store has notified it of a loss.
+// pushed is called by the driver when the store has notified it of a loss. The handles have
+// ended when it returns.
 func (ls *leases) pushed(h driver.Hold, cause error) {
 	ls.mu.Lock()
 	l := ls.byID[h.ID]
@@ -163,8 +157,11 @@ func (ls *leases) pushed(h driver.Hold, cause error) {
 		ls.keepEarly(h.ID, cause)
 	}
 	ls.mu.Unlock()
-	if l != nil {
-		ls.lose(l, cause)
+	if l == nil {
+		return
+	}
+	if ended := ls.lose(l, cause); ended != nil {
+		<-ended
 	}
 }
 
@@ -199,12 +196,23 @@ func (ls *leases) detach(l *lease, to leaseState) []*Lock {
 
 // detachExpired ends a lease whose validity is over. The ticket is removed when
 // the store's lease is over too: the store may keep the ticket longer, as long as
-// a session lives. Within the minimum hold, which the safety margin does not shorten, Close
-// leaves the ticket too. With mu held.
-func (ls *leases) detachExpired(l *lease) []*Lock {
-	handles := ls.detach(l, lost)
-	ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})
-	return handles
+// a session lives. With mu held.
+func (ls *leases) detachExpired(l *lease) { ls.detachLost(l, l.storeUntil, errExpired) }
+
+// detachLost ends a lease that is lost, and has its ticket removed when that is due. Within
+// the minimum hold, which the safety margin does not shorten, Close leaves the ticket. The
+// handles end in a goroutine of their own: to end a context calls methods of its parent, which
+// may block. Then the observers are notified. With mu held.
+func (ls *leases) detachLost(l *lease, due time.Time, cause error) (ended <-chan struct{}) {
+	done, handles := make(chan struct{}), ls.detach(l, lost)
+	ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: due}, holdUntil: l.minHoldEnd()})
+	ls.ends.Go(func() {
+		endAll(handles, ErrLost)
+		close(done)
+		l.queueEvent(l.context(), EventLost, ls.clock.now().Sub(l.began), cause)
+		l.deliverLater()
+	})
+	return done
 }
 
 // endAll ends the handles of a lease that has ended.
@@ -212,12 +220,6 @@ func endAll(handles []*Lock, err error) {
 	for _, k := range handles {
 		k.end(err)
 	}
-}
-
-// queueLost has the observers notified of the loss of a lease whose handles have ended.
-func (ls *leases) queueLost(l *lease, cause error) {
-	l.queueEvent(l.context(), EventLost, ls.clock.now().Sub(l.began), cause)
-	l.deliverLater()
 }
 
 // dropHandle reports whether k was the last handle of a lease that is held. Then
@@ -249,7 +251,7 @@ func (ls *leases) dropHandle(k *Lock) (last bool, err error) {
 func (ls *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	var err error
 	now := ls.clock.recent()
-	if end := l.began.Add(l.minHold); end.After(now) {
+	if end := l.minHoldEnd(); end.After(now) {
 		ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: end}, holdUntil: end})
 	} else {
 		err = unconfirmed(ls.removals.releaseUntil(ctx, l.hold, until))

@@ -17,79 +17,43 @@ import "context"
 // from many goroutines at once. They exclude goroutines as they exclude processes, except
 // under the context of the lock itself (Lock.Context, Do) and for one explicit owner
 // (WithOwner): these re-enter, unless WithoutReentry is given.
-type Mutex struct{ b binding }
+type Mutex struct{ exclusiveBinding }
 
 // NewMutex binds a name and options that apply to every call. It does not ask the
 // store, and panics when l is nil. Invalid names and options are reported by each
 // call. Shared and Limit are invalid for a Mutex.
 func NewMutex(l Locker, name string, opts ...Option) *Mutex {
-	return &Mutex{bind("NewMutex", l, name, opts)}
-}
-
-// Name returns the name.
-func (m *Mutex) Name() string { return m.b.name }
-
-// Lock is Acquire of the name. opts come after those of NewMutex.
-func (m *Mutex) Lock(ctx context.Context, opts ...Option) (*Lock, error) {
-	return m.b.acquire(ctx, exclusive, opts)
-}
-
-// TryLock is TryAcquire of the name.
-func (m *Mutex) TryLock(ctx context.Context, opts ...Option) (*Lock, error) {
-	return m.b.tryAcquire(ctx, exclusive, opts)
-}
-
-// Do runs fn while holding the lock, as the function Do does.
-func (m *Mutex) Do(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
-	return m.b.do(ctx, exclusive, fn, opts)
+	return &Mutex{exclusiveBinding{bind("NewMutex", l, name, opts)}}
 }
 
 // RWMutex is a readers/writer lock bound to a name: any number of readers, or one
 // writer. The queue is first come, first served, so neither readers nor writers
-// starve.
-type RWMutex struct{ b binding }
+// starve. Lock, TryLock and Do are for writing.
+type RWMutex struct{ exclusiveBinding }
 
 // NewRWMutex is NewMutex for readers and writers.
 func NewRWMutex(l Locker, name string, opts ...Option) *RWMutex {
-	return &RWMutex{bind("NewRWMutex", l, name, opts)}
-}
-
-// Name returns the name.
-func (m *RWMutex) Name() string { return m.b.name }
-
-// Lock acquires the name for writing.
-func (m *RWMutex) Lock(ctx context.Context, opts ...Option) (*Lock, error) {
-	return m.b.acquire(ctx, exclusive, opts)
-}
-
-// TryLock acquires the name for writing if it can be granted now.
-func (m *RWMutex) TryLock(ctx context.Context, opts ...Option) (*Lock, error) {
-	return m.b.tryAcquire(ctx, exclusive, opts)
-}
-
-// Do runs fn while holding the lock for writing.
-func (m *RWMutex) Do(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
-	return m.b.do(ctx, exclusive, fn, opts)
+	return &RWMutex{exclusiveBinding{bind("NewRWMutex", l, name, opts)}}
 }
 
 // RLock acquires the name for reading.
 func (m *RWMutex) RLock(ctx context.Context, opts ...Option) (*Lock, error) {
-	return m.b.acquire(ctx, reader, opts)
+	return m.acquire(ctx, reader, opts)
 }
 
 // TryRLock acquires the name for reading if it can be granted now.
 func (m *RWMutex) TryRLock(ctx context.Context, opts ...Option) (*Lock, error) {
-	return m.b.tryAcquire(ctx, reader, opts)
+	return m.tryAcquire(ctx, reader, opts)
 }
 
 // RDo runs fn while holding the lock for reading.
 func (m *RWMutex) RDo(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
-	return m.b.do(ctx, reader, fn, opts)
+	return m.do(ctx, reader, fn, opts)
 }
 
 // Semaphore is a semaphore bound to a name: a number of permits.
 type Semaphore struct {
-	b binding
+	binding
 	n int
 }
 
@@ -98,28 +62,43 @@ func NewSemaphore(l Locker, name string, n int, opts ...Option) *Semaphore {
 	return &Semaphore{bind("NewSemaphore", l, name, opts), n}
 }
 
-// Name returns the name.
-func (s *Semaphore) Name() string { return s.b.name }
-
 // Acquire waits for a permit, which Lock.Release returns.
 func (s *Semaphore) Acquire(ctx context.Context, opts ...Option) (*Lock, error) {
-	return s.b.acquire(ctx, Limit(s.n), opts)
+	return s.acquire(ctx, Limit(s.n), opts)
 }
 
 // TryAcquire takes a permit if one is free now.
 func (s *Semaphore) TryAcquire(ctx context.Context, opts ...Option) (*Lock, error) {
-	return s.b.tryAcquire(ctx, Limit(s.n), opts)
+	return s.tryAcquire(ctx, Limit(s.n), opts)
 }
 
 // Do runs fn while holding a permit.
 func (s *Semaphore) Do(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
-	return s.b.do(ctx, Limit(s.n), fn, opts)
+	return s.do(ctx, Limit(s.n), fn, opts)
 }
 
 // exclusive and reader set the kind of an acquisition, whatever the Client's
 // defaults are.
 func exclusive(r *request) { r.shared, r.permits, r.limit = false, false, 0 }
 func reader(r *request)    { r.shared, r.permits, r.limit = true, false, 0 }
+
+// exclusiveBinding has the methods that Mutex and RWMutex share.
+type exclusiveBinding struct{ binding }
+
+// Lock is Acquire of the name. opts come after those that were bound.
+func (b *exclusiveBinding) Lock(ctx context.Context, opts ...Option) (*Lock, error) {
+	return b.acquire(ctx, exclusive, opts)
+}
+
+// TryLock is TryAcquire of the name.
+func (b *exclusiveBinding) TryLock(ctx context.Context, opts ...Option) (*Lock, error) {
+	return b.tryAcquire(ctx, exclusive, opts)
+}
+
+// Do runs fn while holding the lock, as the function Do does.
+func (b *exclusiveBinding) Do(ctx context.Context, fn func(ctx context.Context) error, opts ...Option) error {
+	return b.do(ctx, exclusive, fn, opts)
+}
 
 // binding is a name with options.
 type binding struct {
@@ -134,6 +113,9 @@ func bind(what string, l Locker, name string, opts []Option) binding {
 	}
 	return binding{l: l, name: name, opts: append([]Option(nil), opts...)}
 }
+
+// Name returns the name.
+func (b *binding) Name() string { return b.name }
 
 // all returns the options of one call, the kind last.
 func (b *binding) all(op string, kind Option, opts []Option) ([]Option, error) {

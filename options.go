@@ -241,7 +241,7 @@ func WithReleaseTimeout(d time.Duration) ClientOption {
 // and losses). While f is called with the event before, Release does not wait for it: the
 // event of the release follows in the background, possibly after Release has returned, and
 // Close waits for it. So a slow f delays these calls and later events. It delays no renewal, no
-// loss and no call for another lock: a lock that is lost has ended before f hears of it,
+// loss, no removal of a ticket that is no longer wanted, and no call for another lock: a lock that is lost has ended before f hears of it,
 // and of the renewals that a slow f has not heard of yet it hears of the last.
 // f must not call methods of the Lock of the event, break that lock, or close the
 // Client.

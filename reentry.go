@@ -150,6 +150,9 @@ func (a *acquisition) await(p *pending) error {
 	for {
 		select {
 		case <-p.ended:
+			if a.Err() != nil { // no ticket is asked for any more: Close may have waited long enough
+				return a.explain(context.Cause(a))
+			}
 			return nil
 		case <-queued:
 			if a.try {

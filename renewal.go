@@ -54,7 +54,7 @@ func (ls *leases) plan(l *lease) {
 func (ls *leases) step() (pause time.Duration, more bool) {
 	now := ls.clock.now()
 	ls.mu.Lock()
-	todo := ls.collect(now)
+	batches := ls.collect(now)
 	if len(ls.schedule) == 0 {
 		ls.running = false
 	} else {
@@ -65,55 +65,36 @@ func (ls *leases) step() (pause time.Duration, more bool) {
 		pause = ls.wakeAt.Sub(now)
 	}
 	ls.mu.Unlock()
-	for _, batch := range todo.renew {
+	for _, batch := range batches {
 		ls.tasks.run(func() { ls.renew(batch) })
-	}
-	for _, handles := range todo.handles {
-		endAll(handles, ErrLost)
-	}
-	for _, l := range todo.expired {
-		ls.queueLost(l, errExpired)
 	}
 	return pause, more
 }
 
-// work is what is due.
-type work struct {
-	renew   map[int][]*lease // by urgency; each batch is one request
-	expired []*lease
-	handles [][]*Lock // of expired
-}
-
-// collect takes from the schedule what is due. If that is a renewal, other renewals
-// that are due soon go with it. With mu held.
-func (ls *leases) collect(now time.Time) (todo work) {
+// collect ends the leases whose validity is over, and returns those that are to be renewed
+// now, in batches, each for one request. Renewals that are due soon go with others that are
+// due now.
+//
+// A request is bounded by its most urgent lease, so a short lease must not share one with
+// long ones: a batch has leases that have about as much validity left. With mu held.
+func (ls *leases) collect(now time.Time) (batches map[int][]*lease) {
+	batches = make(map[int][]*lease)
 	for len(ls.schedule) > 0 {
 		l := ls.schedule[0]
 		isDue := !l.due.After(now)
 		switch {
 		case !now.Before(l.validUntil):
-			todo.expired = append(todo.expired, l)
-			todo.handles = append(todo.handles, ls.detachExpired(l))
-		case l.wantsRenewal() && (isDue || len(todo.renew) > 0 && l.renewAt.Sub(now) <= l.ttl/slack):
+			ls.detachExpired(l)
+		case l.wantsRenewal() && (isDue || len(batches) > 0 && l.renewAt.Sub(now) <= l.ttl/slack):
 			l.renewing = true
-			todo.addRenewal(l, now)
+			urgency := bits.Len64(uint64(l.validUntil.Sub(now)))
+			batches[urgency] = append(batches[urgency], l)
 			ls.plan(l)
 		default:
-			return todo
+			return batches
 		}
 	}
-	return todo
-}
-
-// addRenewal puts a lease into a batch with leases that have about as much validity left.
-// A request is bounded by its most urgent lease, so a short lease must not share
-// one with long ones.
-func (w *work) addRenewal(l *lease, now time.Time) {
-	if w.renew == nil {
-		w.renew = make(map[int][]*lease)
-	}
-	urgency := bits.Len64(uint64(l.validUntil.Sub(now)))
-	w.renew[urgency] = append(w.renew[urgency], l)
+	return batches
 }
 
 // renew renews a batch, and settles each lease by its own answer.

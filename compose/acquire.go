@@ -74,25 +74,13 @@ func (m *AllDriver) knows(k key) bool {
 func (m *AllDriver) enter(k key, end func(error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := len(m.parts)
-	b := &book{tokens: make([]uint64, n), asked: make([]bool, n), released: make([]bool, n), unknown: make([]bool, n), end: end}
+	b := &book{parts: make([]part, len(m.parts)), end: end}
 	if earlier := m.books[k]; earlier != nil {
-		copy(b.asked, earlier.asked)
-		copy(b.unknown, earlier.unknown)
+		for i, p := range earlier.parts {
+			b.parts[i] = part{asked: p.asked, unknown: p.unknown}
+		}
 	}
 	m.books[k] = b
-}
-
-// ask notes that a store is about to be asked for a ticket. It reports false if the ticket
-// was removed meanwhile.
-func (m *AllDriver) ask(i int, k key) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b := m.books[k]
-	if b != nil {
-		b.asked[i] = true
-	}
-	return b != nil
 }
 
 // isUnknown reports whether a request for a ticket may still be on its way to a store.
@@ -100,7 +88,7 @@ func (m *AllDriver) isUnknown(k key) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := m.books[k]
-	return b != nil && slices.Contains(b.unknown, true)
+	return b != nil && slices.ContainsFunc(b.parts, func(p part) bool { return p.unknown })
 }
 
 // forget closes the book of a ticket that is on no store.
@@ -177,7 +165,7 @@ func (a *acquisition) acquire(i int) (driver.Grant, error) {
 		queued.Store(true)
 		a.joined()
 	}
-	if !a.m.ask(i, keyOf(a.r.Hold(0))) {
+	if !a.m.change(i, a.r.Hold(0), func(p *part) { p.asked = true }) {
 		return driver.Grant{}, errRemoved
 	}
 	for pause := newBackoff(); ; {
@@ -221,11 +209,7 @@ func (a *acquisition) note(i int, err error) {
 	if lost || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrNoTicket) {
 		return
 	}
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	if b := a.m.books[keyOf(a.r.Hold(0))]; b != nil {
-		b.unknown[i] = true
-	}
+	a.m.change(i, a.r.Hold(0), func(p *part) { p.unknown = true })
 }
 
 // joined is called by the parts on which the ticket has to wait.
@@ -250,11 +234,7 @@ func (a *acquisition) add(g driver.Grant) {
 	i := len(a.grants)
 	a.grants = append(a.grants, g)
 	a.mu.Unlock()
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	if b := a.m.books[keyOf(a.r.Hold(0))]; b != nil {
-		b.tokens[i] = g.Token
-	}
+	a.m.change(i, a.r.Hold(0), func(p *part) { p.token = g.Token })
 }
 
 // fail turns the error of one part into the error of all. It returns ErrNotAcquired or

@@ -112,13 +112,18 @@ var (
 // book is the state of one ticket, from its Acquire until its removal is confirmed.
 // AllDriver.mu guards it.
 type book struct {
-	tokens   []uint64    // by part; 0: not granted there
-	asked    []bool      // by part: a request was sent
-	released []bool      // by part: the store has confirmed
-	unknown  []bool      // by part: a request has no answer
-	granted  bool        // on all
-	lost     error       // a part is lost, before granted
-	end      func(error) // ends the Acquire that is under way
+	parts   []part
+	granted bool        // on all
+	lost    error       // a part is lost, before granted
+	end     func(error) // ends the Acquire that is under way
+}
+
+// part is the state of a ticket on one store.
+type part struct {
+	token    uint64 // 0: not granted there
+	asked    bool   // a request was sent
+	released bool   // the store has confirmed
+	unknown  bool   // a request has no answer
 }
 
 // Authority makes the i-th store, counted from 0, the authority, whose tokens the locks
@@ -151,7 +156,7 @@ func (m *AllDriver) partLost(h driver.Hold, cause error) {
 		m.mu.Unlock()
 		return
 	}
-	h.Token = b.tokens[m.authority]
+	h.Token = b.parts[m.authority].token
 	granted := b.granted
 	if !granted && b.lost == nil {
 		b.lost = cause

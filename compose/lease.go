@@ -10,17 +10,35 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// hold is the hold of a ticket with the part's token.
-func (m *AllDriver) hold(i int, h driver.Hold) driver.Hold {
+// part is the state of a ticket on one store. All may have one that has no book.
+func (m *AllDriver) part(i int, h driver.Hold) part {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.books[keyOf(h)]; b != nil {
+		return b.parts[i]
+	}
+	p := part{asked: true}
+	if i == m.authority {
+		p.token = h.Token
+	}
+	return p
+}
+
+// change changes the state of a ticket on one store. It reports false if the ticket has no
+// book: it was removed meanwhile.
+func (m *AllDriver) change(i int, h driver.Hold, f func(p *part)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := m.books[keyOf(h)]
-	switch {
-	case b != nil:
-		h.Token = b.tokens[i]
-	case i != m.authority:
-		h.Token = 0
+	if b != nil {
+		f(&b.parts[i])
 	}
+	return b != nil
+}
+
+// hold is the hold of a ticket with the part's token.
+func (m *AllDriver) hold(i int, h driver.Hold) driver.Hold {
+	h.Token = m.part(i, h).token
 	return h
 }
 
@@ -78,23 +96,24 @@ func (m *AllDriver) Shorten(ctx context.Context, h driver.Hold, left time.Durati
 func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {
-		if !m.wasAsked(i, keyOf(h)) {
-			return nil
-		}
-		if m.wasReleased(i, keyOf(h)) {
-			found[i] = true
+		p := m.part(i, h)
+		if !p.asked || p.released {
+			found[i] = p.released
 			return nil
 		}
 		err := d.Release(ctx, m.hold(i, h))
 		switch {
 		case err == nil:
 			found[i] = true
-			m.setReleased(i, keyOf(h))
+			m.change(i, h, func(p *part) { p.released = true })
 		case errors.Is(err, driver.ErrLost):
 			lost[i] = true
-			if m.mayComeLate(i, keyOf(h)) {
-				m.orphans[i].add(driver.Hold{Name: h.Name, ID: h.ID, Shared: h.Shared})
-			}
+			m.change(i, h, func(p *part) {
+				if p.unknown { // a request may be on its way: the removal of the orphan looks for it
+					m.orphans[i].add(driver.Hold{Name: h.Name, ID: h.ID, Shared: h.Shared})
+				}
+				p.unknown = false
+			})
 			return nil
 		}
 		return err
@@ -111,40 +130,4 @@ func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 		return driver.ErrLost
 	}
 	return nil
-}
-
-// wasAsked reports whether a store may have a ticket. All may have one that has no book.
-func (m *AllDriver) wasAsked(i int, k key) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b := m.books[k]
-	return b == nil || b.asked[i]
-}
-
-func (m *AllDriver) wasReleased(i int, k key) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b := m.books[k]
-	return b != nil && b.released[i]
-}
-
-func (m *AllDriver) setReleased(i int, k key) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b := m.books[k]; b != nil {
-		b.released[i] = true
-	}
-}
-
-// mayComeLate reports, once, whether a request for the ticket may be on its way to a store
-// that does not have it.
-func (m *AllDriver) mayComeLate(i int, k key) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b := m.books[k]
-	if b == nil || !b.unknown[i] {
-		return false
-	}
-	b.unknown[i] = false
-	return true
 }

@@ -176,44 +176,40 @@ func (u *URL) Param(name, def string) string {
 
 // Duration is Param for a time.ParseDuration value greater than zero.
 func (u *URL) Duration(name string, def time.Duration) time.Duration {
-	s := u.Param(name, "")
-	if s == "" && !u.query.Has(name) {
-		return def
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d <= 0 {
-		u.errs = append(u.errs, fmt.Errorf("parameter %s=%q: want a duration greater than zero, such as 30s", name, s))
-		return def
-	}
-	return d
+	return parsed(u, name, def, "a duration greater than zero, such as 30s", func(s string) (time.Duration, bool) {
+		d, err := time.ParseDuration(s)
+		return d, err == nil && d > 0
+	})
 }
 
 // Int is Param for a whole number of at least least.
 func (u *URL) Int(name string, def, least int) int {
-	s := u.Param(name, "")
-	if s == "" && !u.query.Has(name) {
-		return def
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < least {
-		u.errs = append(u.errs, fmt.Errorf("parameter %s=%q: want a whole number of at least %d", name, s, least))
-		return def
-	}
-	return n
+	return parsed(u, name, def, fmt.Sprintf("a whole number of at least %d", least), func(s string) (int, bool) {
+		n, err := strconv.Atoi(s)
+		return n, err == nil && n >= least
+	})
 }
 
 // Bool is Param for true or false.
 func (u *URL) Bool(name string, def bool) bool {
+	return parsed(u, name, def, "true or false", func(s string) (bool, bool) {
+		b, err := strconv.ParseBool(s)
+		return b, err == nil
+	})
+}
+
+// parsed is Param for what parse makes of the text.
+func parsed[T any](u *URL, name string, def T, want string, parse func(s string) (T, bool)) T {
 	s := u.Param(name, "")
 	if s == "" && !u.query.Has(name) {
 		return def
 	}
-	b, err := strconv.ParseBool(s)
-	if err != nil {
-		u.errs = append(u.errs, fmt.Errorf("parameter %s=%q: want true or false", name, s))
+	v, ok := parse(s)
+	if !ok {
+		u.errs = append(u.errs, fmt.Errorf("parameter %s=%q: want %s", name, s, want))
 		return def
 	}
-	return b
+	return v
 }
 
 // Refuse makes Done return err, by which a driver rejects a parameter. The text

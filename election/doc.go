@@ -52,12 +52,10 @@
 // second lock, the term lock, for which observers wait as readers, so that the store
 // notifies them when the term ends. An idle observer costs one waiting ticket, and so does
 // an idle candidate (and one small read a second for all that wait in a process). A leader
-// costs two leases (three after [Term.Proclaim]), which are renewed in one batch with the
-// others of its Locker. An observer polls only while there is no leader, and in the rest of a
+// costs two leases, which are renewed in one batch with the others of its Locker. An observer polls only while there is no leader, and in the rest of a
 // dead leader's lease, at intervals that grow from 50 ms to 5 s.
 //
-// The names of these locks are the name of the election followed by "#term/" or "#note/"
-// and numbers.
+// The name of the term lock is the name of the election followed by "#term/" and a number.
 //
 // # Terms of other libraries
 //
@@ -82,7 +80,7 @@
 //	etcd concurrency.Election      here
 //	Session, its TTL               the Locker, WithTTL
 //	Campaign(val)                  Campaign, WithNote
-//	Proclaim(val)                  Term.Proclaim
+//	Proclaim(val)                  none: a note is that of its campaign
 //	Resign                         Term.StepDown
 //	Leader, ErrElectionNoLeader    Leader, ErrNoLeader
 //	Observe                        Observe

@@ -52,8 +52,7 @@ func WithTTL(d time.Duration) Option { return func(e *Election) { e.ttl = d } }
 func WithID(id string) Option { return func(e *Election) { e.id = id } }
 
 // WithNote sets free text that observers see, such as the address on which the
-// leader serves: at most 512 bytes of UTF-8. The leader can change it with
-// Term.Proclaim.
+// leader serves: at most 512 bytes of UTF-8.
 func WithNote(note string) Option { return func(e *Election) { e.note = note } }
 
 // WithOverrun makes Run call f if the function that leads has not returned d after
@@ -67,7 +66,7 @@ func WithOverrun(d time.Duration, f func(token uint64)) Option {
 const maxText = 512 // of a name, an ID or a note, in bytes
 
 // New makes a candidate of the election of that name. It does not ask the
-// store. A name is valid UTF-8 of at most 465 bytes.
+// store. A name is valid UTF-8 of at most 486 bytes.
 func New(l locker.Locker, name string, opts ...Option) (*Election, error) {
 	e := &Election{l: l, name: name, ttl: DefaultTTL}
 	for _, o := range opts {
@@ -93,12 +92,7 @@ func (e *Election) check() error {
 		return fmt.Errorf("%w: overrun after %v: want zero or more", locker.ErrInvalidOption, e.allowed)
 	case !isText(e.id):
 		return fmt.Errorf("%w: ID: want valid UTF-8 of at most %d bytes", locker.ErrInvalidOption, maxText)
-	}
-	return checkNote(e.note)
-}
-
-func checkNote(note string) error {
-	if !isText(note) {
+	case !isText(e.note):
 		return fmt.Errorf("%w: note: want valid UTF-8 of at most %d bytes", locker.ErrInvalidOption, maxText)
 	}
 	return nil

@@ -70,7 +70,7 @@ func ExampleElection_Observe() {
 	ctx := context.Background()
 	l := locker.New(memory.New())
 	defer l.Close()
-	e, err := election.New(l, "billing", election.WithID("a"), election.WithNote("starting"))
+	e, err := election.New(l, "billing", election.WithID("a"), election.WithNote("serving on 10.0.0.7:8080"))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -90,14 +90,9 @@ func ExampleElection_Observe() {
 			return
 		}
 		fmt.Printf("%s leads: %s\n", leader.Owner, leader.Note)
-		if leader.Note == "starting" {
-			_ = term.Proclaim(ctx, "serving on 10.0.0.7:8080")
-		} else {
-			_ = term.StepDown(ctx)
-		}
+		_ = term.StepDown(ctx)
 	}
 	// Output:
-	// a leads: starting
 	// a leads: serving on 10.0.0.7:8080
 	// nobody leads
 }

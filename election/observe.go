@@ -14,7 +14,7 @@ import (
 // Leader returns the ticket of the leader: its ID (Owner), its note, the token of
 // its term, and since when it leads. ErrNoLeader means that nobody leads.
 func (e *Election) Leader(ctx context.Context) (locker.Ticket, error) {
-	leader, _, err := e.inspect(ctx)
+	leader, err := e.holder(ctx)
 	if err == nil && leader.Token == 0 {
 		err = ErrNoLeader
 	}
@@ -25,7 +25,7 @@ func (e *Election) Leader(ctx context.Context) (locker.Ticket, error) {
 }
 
 // Candidates returns the tickets of all candidates in the order in which they
-// will be elected, the leader first. The notes are those of their campaigns.
+// will be elected, the leader first.
 func (e *Election) Candidates(ctx context.Context) ([]locker.Ticket, error) {
 	q, err := e.l.Inspect(ctx, e.name)
 	if err != nil {
@@ -34,31 +34,7 @@ func (e *Election) Candidates(ctx context.Context) ([]locker.Ticket, error) {
 	return q.Tickets, nil
 }
 
-// inspect returns the leader, and the name of its term lock, which is released when
-// the term or the note changes. If nobody leads, Token is 0.
-func (e *Election) inspect(ctx context.Context) (leader locker.Ticket, termLock string, err error) {
-	for {
-		before := leader.Token
-		if leader, err = e.holder(ctx); err != nil || leader.Token == 0 {
-			return locker.Ticket{}, "", err
-		}
-		if leader.Token == before {
-			return leader, e.termName(leader.Token, 0), nil
-		}
-		notes, err := e.l.Inspect(ctx, e.noteName(leader.Token))
-		if err != nil {
-			return locker.Ticket{}, "", err
-		}
-		if n := len(notes.Tickets); n > 0 { // the last is the newest
-			newest := notes.Tickets[n-1]
-			leader.Note = newest.Note
-			return leader, e.termName(leader.Token, newest.Token), nil
-		}
-		// The leader has proclaimed nothing, or its term has ended meanwhile, and its note too.
-	}
-}
-
-// holder returns the ticket of the leader with the note of its campaign.
+// holder returns the ticket of the leader. If nobody leads, Token is 0.
 func (e *Election) holder(ctx context.Context) (locker.Ticket, error) {
 	q, err := e.l.Inspect(ctx, e.name)
 	if err != nil || len(q.Tickets) == 0 || !q.Tickets[0].Held {
@@ -68,8 +44,7 @@ func (e *Election) holder(ctx context.Context) (locker.Ticket, error) {
 }
 
 // Observe returns the leaders, one after the other: the present one first, then whenever
-// another term begins or the leader proclaims another note. A ticket with Token 0 means
-// that nobody leads. A slow caller misses entries that have been replaced meanwhile, but
+// another term begins. A ticket with Token 0 means that nobody leads. A slow caller misses entries that have been replaced meanwhile, but
 // never the last one.
 //
 // After locker.ErrUnavailable the sequence goes on, once the store answers again.
@@ -89,7 +64,6 @@ type observer struct {
 	e       *Election
 	pause   retry.Backoff
 	seen    locker.Ticket // the latest leader, which is reported
-	lock    string        // its term lock
 	started bool          // seen is set
 	failing bool          // the outage is reported
 }
@@ -97,33 +71,27 @@ type observer struct {
 // step inspects the election once, reports what is new, and waits until there may be something
 // else. It reports false at the end.
 func (o *observer) step(ctx context.Context, yield func(locker.Ticket, error) bool) bool {
-	leader, lock, err := o.e.inspect(ctx)
+	leader, err := o.e.holder(ctx)
 	if err != nil {
 		return o.failed(ctx, err, yield)
 	}
 	o.failing = false
-	if !o.started || leader.Token != o.seen.Token || lock != o.lock {
-		if !o.report(leader, lock, yield) {
+	if !o.started || leader.Token != o.seen.Token {
+		o.seen, o.started = leader, true
+		o.pause.Reset()
+		if !yield(leader, nil) {
 			return false
 		}
 	} else if !o.sleep(ctx, leader) {
 		return o.failed(ctx, ctx.Err(), yield)
 	}
-	if lock == "" {
+	if leader.Token == 0 {
 		return true
 	}
-	if err := o.wait(ctx, lock); err != nil {
+	if err := o.wait(ctx, o.e.termName(leader.Token)); err != nil {
 		return o.failed(ctx, err, yield)
 	}
 	return true
-}
-
-// report yields a leader, unless only the term lock has changed.
-func (o *observer) report(leader locker.Ticket, lock string, yield func(locker.Ticket, error) bool) bool {
-	known := o.started && leader.Token == o.seen.Token && leader.Note == o.seen.Note
-	o.seen, o.lock, o.started = leader, lock, true
-	o.pause.Reset()
-	return known || yield(leader, nil)
 }
 
 // sleep waits before the next inspection when nothing has changed: nobody leads, or

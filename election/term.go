@@ -23,8 +23,7 @@ type Term struct {
 	mu       sync.Mutex
 	contexts map[context.Context]context.CancelCauseFunc // under those of Context, until stop
 
-	notes           chan proclamation  // to the goroutine that announces the term
-	endAnnouncement context.CancelFunc // ends it
+	endAnnouncement context.CancelFunc // ends the goroutine that announces the term
 	group           sync.WaitGroup
 	once            sync.Once
 	err             error // of finish
@@ -32,8 +31,7 @@ type Term struct {
 
 func newTerm(e *Election, k *locker.Lock, run bool) *Term {
 	t := &Term{
-		e: e, lock: k, run: run, notes: make(chan proclamation),
-		contexts: make(map[context.Context]context.CancelCauseFunc),
+		e: e, lock: k, run: run, contexts: make(map[context.Context]context.CancelCauseFunc),
 	}
 	t.ctx, t.end = context.WithCancelCause(k.Context(context.Background()))
 	announced, endAnnouncement := context.WithCancel(context.Background())
@@ -137,27 +135,4 @@ func (t *Term) finish(ctx context.Context) error {
 		}
 	})
 	return t.err
-}
-
-// Proclaim changes the note of the leader without another election. It returns
-// nil when observers see the new note. If ctx ends before, they may see it later.
-// If the term ends before, the error says why.
-func (t *Term) Proclaim(ctx context.Context, note string) error {
-	if err := checkNote(note); err != nil {
-		return fmt.Errorf("election %q: %w", t.e.name, err)
-	}
-	p := proclamation{changed: true, note: note, done: make(chan struct{})}
-	notes := t.notes
-	for {
-		select {
-		case notes <- p:
-			notes = nil
-		case <-p.done:
-			return nil
-		case <-t.ctx.Done():
-			return fmt.Errorf("election %q: proclaim: %w", t.e.name, t.Err())
-		case <-ctx.Done():
-			return fmt.Errorf("election %q: proclaim: %w", t.e.name, ctx.Err())
-		}
-	}
 }

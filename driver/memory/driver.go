@@ -110,14 +110,10 @@ func (d *Driver) enqueue(r driver.Request) (*ticket, error) {
 func (d *Driver) outcome(t *ticket) (driver.Grant, error) {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	switch {
-	case t.held:
-		return driver.Grant{Token: t.token, Asked: t.asked}, nil
-	case d.closed:
-		return driver.Grant{}, driver.ErrClosed
-	default:
+	if !t.held {
 		return driver.Grant{}, driver.ErrLost
 	}
+	return driver.Grant{Token: t.token, Asked: t.asked}, nil
 }
 
 // Renew implements driver.Driver.
@@ -193,15 +189,11 @@ func (d *Driver) List(context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Close implements driver.Driver. What still waits leaves its queue: there is nobody to release
-// it, and no heartbeat whose end would tell.
+// Close implements driver.Driver.
 func (d *Driver) Close() error {
 	d.s.mu.Lock()
 	first := !d.closed
 	d.closed = true
-	if first {
-		d.leave(time.Now())
-	}
 	d.s.mu.Unlock()
 	if !first {
 		return nil
@@ -211,19 +203,4 @@ func (d *Driver) Close() error {
 		closeShared(d.name, d.s)
 	}
 	return nil
-}
-
-// leave removes the driver's waiters.
-func (d *Driver) leave(now time.Time) {
-	left := make(map[*queue]bool)
-	for _, t := range d.s.tickets {
-		if t.d == d && !t.held {
-			q := d.s.queues[t.req.Name]
-			q.remove(t)
-			left[q] = true
-		}
-	}
-	for q := range left {
-		q.settle(now)
-	}
 }

@@ -2,7 +2,6 @@ package memory_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -136,40 +135,5 @@ func BenchmarkHandOff(b *testing.B) {
 				join(i + waiters)
 			}
 		})
-	}
-}
-
-// TestCloseLeaves closes a driver while one of its requests is in Joined: the caller comes back when
-// nobody can release its ticket any more.
-func TestCloseLeaves(t *testing.T) {
-	holder := memory.New()
-	defer holder.Close()
-	waiter := holder.Join()
-	held := driver.Request{Name: "a", ID: "held", TTL: time.Minute, Wait: true}
-	g, err := holder.Acquire(t.Context(), held)
-	if err != nil {
-		t.Fatal(err)
-	}
-	joined, leave, end := make(chan struct{}), make(chan struct{}), make(chan error)
-	go func() {
-		_, err := waiter.Acquire(t.Context(), driver.Request{
-			Name: "a", ID: "waits", TTL: time.Minute, Wait: true,
-			Joined: func() { close(joined); <-leave },
-		})
-		end <- err
-	}()
-	<-joined
-	if err := waiter.Close(); err != nil {
-		t.Fatal(err)
-	}
-	close(leave)
-	if err := <-end; !errors.Is(err, driver.ErrClosed) {
-		t.Errorf("a request of a closed driver: %v", err)
-	}
-	if err := holder.Release(t.Context(), held.Hold(g.Token)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := holder.Acquire(t.Context(), driver.Request{Name: "a", ID: "next", TTL: time.Minute}); err != nil {
-		t.Errorf("the ticket of a closed driver is in the way: %v", err)
 	}
 }

@@ -38,7 +38,7 @@ func init() {
 		},
 		mutant{
 			name: "core: the ticket of a lease that is over is not removed", file: "leases.go", in: "bank",
-			old: "\tls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: l.storeUntil}, holdUntil: l.began.Add(l.minHold)})\n", new: "",
+			old: "\tls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: due}, holdUntil: l.minHoldEnd()})\n", new: "",
 		},
 		mutant{
 			name: "core: a late request is not looked for", file: "removal.go",

@@ -47,8 +47,8 @@ var mutants = []mutant{
 		old: "l.renewAt = now.Add(min(max(l.ttl/30, 5*time.Millisecond), renewRetryMost))", new: "l.renewAt = now.Add(l.ttl)",
 	},
 	{
-		name: "core: observers run in the loop that renews", file: "leases.go", in: "bank",
-		old: "cause)\n\tl.deliverLater()", new: "cause)\n\tl.deliver()",
+		name: "core: observers run in the goroutine that renews", file: "renewal.go", in: "bank",
+		old: "ls.mu.Unlock()\n\tl.deliverLater()", new: "ls.mu.Unlock()\n\tl.deliver()",
 	},
 	{
 		name: "core: the cause of a caller's context is taken for the store's answer", file: "errors.go",
@@ -60,7 +60,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "core: a minimum hold is not kept", file: "leases.go",
-		old: "if end := l.began.Add(l.minHold); end.After(now) {", new: "if end := l.began.Add(l.minHold); end.After(now) && false {",
+		old: "if end := l.minHoldEnd(); end.After(now) {", new: "if end := l.minHoldEnd(); end.After(now) && false {",
 	},
 	{
 		name: "core: the first handle that is released ends the lease", file: "leases.go",
