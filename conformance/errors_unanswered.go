@@ -151,8 +151,14 @@ func (e *env) unanswered(m method, limit time.Duration) (late time.Duration, err
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	err = m.call(ctx)
-	late = time.Since(deadline)
+	ended := make(chan error, 1)
+	e.group.Go(func() { ended <- m.call(ctx) })
+	select {
+	case err = <-ended:
+		late = time.Since(deadline)
+	case <-time.After(limit + patience):
+		e.failf("%s has not returned %v after its context ended (D16)", m.name, patience)
+	}
 	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
 		e.failf("%s, which the store has not answered: got error %v (D14)", m.name, err)
 	}

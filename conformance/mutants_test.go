@@ -65,7 +65,9 @@ var mutants = map[mutant.Bug]string{
 	mutant.RenewNothing:      `expiry/renewed-lease expiry/extended-lease expiry/crashed-extended reentry/lengthens cancellation/acquisition-only loss/short-cut`,
 	mutant.RenewShortens:     `ownership/renew-never-shortens expiry/extended-lease`,
 	mutant.RenewAddsUp:       `expiry/crashed-after-renewals`,
-	mutant.RenewRevives:      `ownership/renew-does-not-revive ownership/stale-handle ownership/strangers`,
+	mutant.RenewRevives:      `ownership/stale-handle ownership/strangers`,
+	mutant.BatchShortens:     `ownership/renew-never-shortens`,
+	mutant.BatchRenewsWaiter: `ownership/waiter-cannot-renew`,
 	mutant.LapsedRevives:     `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.LapsedRevivesIf:   `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.StatesHalf:        `expiry/stated-bounds`,
@@ -89,6 +91,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.TokensShared:       `fencing/shared fencing/concurrent`,
 	mutant.TokensAtOnce:       `fencing/concurrent`,
 	mutant.TokensOnRestart:    `outage/tokens-after-restart`,
+	mutant.TokensFromQueue:    `outage/tokens-after-restart`,
 
 	mutant.DeadStay:       `expiry/crashed-waiters expiry/crashed-waiters-leave outage/waiter-queues-again`,
 	mutant.PatientStay:    `expiry/crashed-long-waiters`,
@@ -99,9 +102,12 @@ var mutants = map[mutant.Bug]string{
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant ownership/release-delayed limits/outage-is-not-contention
 		outage/release-while-down outage/stall-while-held`,
-	mutant.LostIfUnknown: `errors/unknown-is-not-lost cancellation/driver-returns errors/driver-cut-off`,
-	mutant.IgnoresContext: `cancellation/driver-returns cancellation/cut-while-asking errors/store-unreachable errors/driver-cut-off
+	mutant.LostIfUnknown: `errors/unknown-is-not-lost errors/driver-cut-off`,
+	mutant.IgnoresContext: `errors/unknown-is-not-lost cancellation/cut-while-asking errors/store-unreachable errors/driver-cut-off
 		outage/stalled outage/close-while-down`,
+	mutant.NeverReturns:    `errors/unknown-is-not-lost errors/driver-cut-off errors/return-in-time errors/no-ticket-is-true`,
+	mutant.NoCause:         `errors/unknown-is-not-lost errors/return-in-time`,
+	mutant.WaitUnavailable: `errors/unknown-is-not-lost`,
 	mutant.ReturnsLate:     `errors/return-in-time`,
 	mutant.SaysNoReason:    `errors/why-not-connected`,
 	mutant.MarksNoTicket:   `errors/no-ticket-is-true`,
@@ -152,6 +158,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.LapsedKeysStay:  `leaks/keys-of-expired-tickets`,
 	mutant.DeadKeysStay:    `leaks/keys-of-expired-tickets`,
 	mutant.GoroutineStays:  `leaks/goroutines`,
+	mutant.WaiterStays:     `leaks/goroutines`,
 	mutant.StartsEmpty:     `outage/restart-while-held outage/restart-while-waiting history/with-kills`,
 }
 
@@ -173,7 +180,11 @@ func inBubble(t *testing.T, c conformance.Case, bug mutant.Bug) (err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := mutant.New(bug)
+		begun := time.Now()
 		err = c.Run(t.Context(), harnessOf(s))
+		if took := time.Since(begun); took > 5*time.Minute {
+			t.Errorf("the case has ended after %v: a call that does not return must not stop the suite", took)
+		}
 		if bug != mutant.None {
 			time.Sleep(2 * time.Hour) // what the bug has left behind ends
 		}
