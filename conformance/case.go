@@ -64,7 +64,7 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 func Cases() []Case {
 	var all []Case
 	for _, cases := range [][]Case{
-		exclusion, fairness, handOffs, tries, joins, expiry, ownership, lapses, reentry, fencing, loss, cancellation, removal, timeLimits, minHolds,
+		exclusion, fairness, handOffs, tries, expiry, ownership, lapses, reentry, fencing, loss, cancellation, removal, timeLimits, minHolds,
 		names, options, failures, unanswered, closing, inspection, histories, leaks, outages, downs, endedWaits,
 	} {
 		all = append(all, cases...)
