@@ -90,8 +90,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.TokensAtGrant:      `fencing/after-waiting expiry/long-waiter`,
 	mutant.TokensShared:       `fencing/shared fencing/concurrent`,
 	mutant.TokensAtOnce:       `fencing/concurrent`,
-	mutant.TokensOnRestart:    `outage/tokens-after-restart`,
-	mutant.TokensFromQueue:    `outage/tokens-after-restart`,
+	mutant.TokensOnRestart:    `fencing/after-restart fencing/after-restart-beside-last`,
+	mutant.TokensFromQueue:    `fencing/after-restart fencing/after-restart-beside-earlier`,
 
 	mutant.DeadStay:       `expiry/crashed-waiters expiry/crashed-waiters-leave outage/waiter-queues-again`,
 	mutant.PatientStay:    `expiry/crashed-waiters-leave`,

@@ -36,33 +36,6 @@ var downs = topic("outage",
 			e.awaitQueueWithin(e.afterOutage(), waited, 1)
 			e.release(k)
 		}).needs(NeedServer).at(ownStore),
-	newCase("tokens-after-restart", "D3 C6",
-		"tokens go on growing after the store was killed and started again", func(e *env) {
-			ts, cs, s := e.tokens("restart"), e.clients(2), e.server()
-			for i := range 16 { // other names need some tokens too, when the store is back
-				ts.cycle(cs[i%2], "before a restart")
-			}
-			for _, left := range []string{"nothing", "the last ticket", "a ticket before the last"} {
-				k := e.take(cs[0], ts.name, locker.Shared())
-				ts.next(k, "before a restart")
-				switch left {
-				case "nothing":
-					e.release(k)
-				case "a ticket before the last":
-					for range 16 {
-						ts.cycle(cs[1], "before a restart", locker.Shared())
-					}
-				}
-				s.kill()
-				s.start()
-				e.worksAgain(cs...)
-				ts.cycle(cs[1], "after a restart that found "+left+" in the queue", locker.Shared())
-				if left != "nothing" {
-					e.release(k)
-				}
-				ts.cycle(e.client(), "after a restart, to a new process")
-			}
-		}).needs(NeedServer).at(ownStore),
 )
 
 // saysMore reports whether an error wraps more than the end of its context.
