@@ -65,7 +65,7 @@ func Cases() []Case {
 	var all []Case
 	for _, cases := range [][]Case{
 		exclusion, fairness, handOffs, tries, expiry, ownership, lapses, reentry, fencing, loss, cancellation, removal, timeLimits, minHolds,
-		names, options, failures, unanswered, closing, inspection, histories, leaks, outages, downs, endedWaits,
+		names, options, failures, unanswered, closing, inspection, histories, leaks, outages, endedWaits,
 	} {
 		all = append(all, cases...)
 	}

@@ -198,3 +198,20 @@ func (e *env) neverShown(d driver.Driver, r driver.Request, what string) {
 		}
 	}
 }
+
+// saysMore reports whether an error wraps more than the end of its context.
+func saysMore(err error) bool {
+	switch x := err.(type) { //nolint:errorlint // it walks the tree of errors
+	case interface{ Unwrap() []error }:
+		for _, e := range x.Unwrap() {
+			if saysMore(e) {
+				return true
+			}
+		}
+		return false
+	case interface{ Unwrap() error }:
+		return saysMore(x.Unwrap())
+	}
+	leaves := []error{nil, context.Canceled, context.DeadlineExceeded, driver.ErrUnavailable, driver.ErrNoTicket}
+	return !slices.Contains(leaves, err) && err.Error() != errChanged.Error() // a cause is text
+}

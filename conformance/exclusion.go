@@ -214,8 +214,9 @@ func (q *queueModel) compare() error {
 		return fmt.Errorf("want %d tickets: %s", len(q.members), show(queue))
 	}
 	for i, granted := range q.granted() {
-		if queue[i].Owner != q.members[i].owner || queue[i].Held != granted {
-			return fmt.Errorf("position %d: want %s, held %v: %s", i, q.members[i].owner, granted, show(queue))
+		want := q.members[i]
+		if queue[i].Owner != want.owner || queue[i].Held != granted || queue[i].Shared != want.kd.shared || queue[i].Limit != want.kd.limit {
+			return fmt.Errorf("position %d: want %s, %s, held %v: %s", i, want.owner, want.kd, granted, show(queue))
 		}
 	}
 	return nil

@@ -252,15 +252,15 @@ func fixedLease(e *env, ttl time.Duration, lengthen func(*locker.Client, *locker
 }
 
 // crashedHolder cuts a holder off, and waits for the grant of the next waiter. Before
-// that, lives may do something, and return the TTL that the lease has then.
+// that, lives may do something, and returns the TTL that the lease has then.
 func crashedHolder(e *env, ttl time.Duration, lives func(*locker.Lock) time.Duration, opts ...locker.Option) {
 	name := e.name("crash")
 	c, link := e.linked()
 	k := e.take(c, name, append(opts, locker.WithTTL(ttl))...)
-	p := e.queueBehind(e.client(), name)
 	if lives != nil {
 		ttl = lives(k)
 	}
+	p := e.queueBehind(e.client(), name)
 	link.Cut()
 	next := p.granted(e.crash(ttl), "the holder was cut off for good")
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when the next was granted")

@@ -73,7 +73,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.StatesHalf:        `expiry/stated-bounds`,
 	mutant.RenewWaiter:       `ownership/waiter-cannot-renew`,
 	mutant.RenewAnybody:      `ownership/strangers ownership/stale-handle ownership/stale-reader`,
-	mutant.ReleaseNothing: `cancellation/before-acquire cancellation/acquisition-only ownership/handle-once close/releases
+	mutant.ReleaseNothing: `cancellation/before-acquire cancellation/acquisition-only close/releases
 		close/twice inspect/empty options/invalid reentry/any-order`,
 	mutant.ReleaseAnybody: `ownership/strangers ownership/stale-handle ownership/stale-reader ownership/release-asked-again
 		ownership/release-delayed`,

@@ -171,19 +171,6 @@ var ownership = topic("ownership",
 			e.untouched(d1, h)
 			e.drop(d1, h)
 		}),
-	newCase("handle-once", "D13 C4",
-		"a handle is released once: after that Release and Extend return ErrReleased and do not change the next holder", func(e *env) {
-			name, cs := e.name("once"), e.clients(2)
-			k := e.take(cs[0], name)
-			e.release(k)
-			next := e.take(cs[1], name)
-			e.is(k.Release(e.within(patience)), locker.ErrReleased, "second release")
-			e.is(k.Extend(e.within(patience), time.Minute), locker.ErrReleased, "extending after release")
-			e.is(k.Err(), locker.ErrReleased, "Err after release")
-			e.holds(next, "after a second release of the lock before it")
-			e.refused(cs[0], name)
-			e.release(next)
-		}),
 )
 
 // forgeries returns holds that resemble h.

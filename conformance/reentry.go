@@ -47,7 +47,7 @@ var reentry = topic("reentry",
 			e.refused(cs[1], name)
 			e.release(again, other)
 		}),
-	newCase("any-order", "C5",
+	newCase("any-order", "D13 C4 C5",
 		"Acquire under the lock's context re-enters at once, with the same token, before all waiters, also as a reader; handles are released in any order, each once, and the ticket with the last", func(e *env) {
 			name, cs := e.name("order"), e.clients(2)
 			outer := e.take(cs[0], name)
@@ -68,13 +68,23 @@ var reentry = topic("reentry",
 			}
 			e.release(inner[2])
 			p.waits("one handle is held")
-			for _, k := range []*locker.Lock{outer, inner[1], inner[2]} {
-				e.is(k.Release(e.ctx), locker.ErrReleased, "second release of a handle")
+			over := func(handles ...*locker.Lock) {
+				for _, k := range handles {
+					e.is(k.Release(e.ctx), locker.ErrReleased, "second release of a handle")
+					e.is(k.Extend(e.within(patience), time.Minute), locker.ErrReleased, "extending after release")
+					e.is(k.Err(), locker.ErrReleased, "Err after release")
+				}
 			}
+			over(outer, inner[1], inner[2])
 			p.waits("one handle is held")
 			e.refused(cs[1], name, locker.Shared()) // the last handle is a reader's, on a writer's ticket
 			e.holds(inner[0], "the last handle")
-			e.handOver(inner[0], p)
+			e.release(inner[0])
+			next := p.granted(patient, "the last handle was released")
+			over(inner[0])
+			e.holds(next, "after a second release of the lock before it")
+			e.refused(cs[0], name)
+			e.release(next)
 		}),
 	newCase("concurrent", "C5",
 		"many goroutines that acquire for one owner at the same time share one ticket", func(e *env) {
