@@ -39,14 +39,13 @@ const unknown = "whether a ticket that is not on the secondary is on the primary
 
 // notDown are the cases that do not apply to Fallback while the primary is down.
 var notDown = map[string]string{
-	"ownership/strangers":             unknown,
-	"ownership/stale-handle":          unknown,
-	"ownership/stale-reader":          unknown,
-	"ownership/release-asked-again":   unknown,
-	"ownership/renew-does-not-revive": unknown,
-	"ownership/waiter-released":       unknown,
-	"loss/break-unknown":              unknown,
-	"close/driver-unblocks":           unknown,
+	"ownership/strangers":           unknown,
+	"ownership/stale-handle":        unknown,
+	"ownership/stale-reader":        unknown,
+	"ownership/release-asked-again": unknown,
+	"ownership/waiter-released":     unknown,
+	"loss/break-unknown":            unknown,
+	"close/driver-unblocks":         unknown,
 }
 
 func TestConformanceAllFirst(t *testing.T) {

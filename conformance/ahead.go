@@ -36,9 +36,9 @@ func ahead(ctx context.Context, h Harness, results []*result, ended func(*result
 		switch {
 		case !r.applies():
 			continue
-		case r.c.place == beside && r.c.busy:
+		case r.Case.place == beside && r.Case.busy:
 			busy = append(busy, r)
-		case r.c.place == beside:
+		case r.Case.place == beside:
 			onShared = append(onShared, r)
 		case r.stores != nil:
 			onOwn = append(onOwn, r)
@@ -67,7 +67,7 @@ func ahead(ctx context.Context, h Harness, results []*result, ended func(*result
 		}
 	}
 	// What waits until a store has forgotten keys takes longest, and begins first.
-	slices.SortStableFunc(onOwn, func(a, b *result) int { return cmp.Compare(b.c.place, a.c.place) })
+	slices.SortStableFunc(onOwn, func(a, b *result) int { return cmp.Compare(b.Case.place, a.Case.place) })
 	quietly, busily, own := h.workers()
 	start(onOwn, own)
 	start(busy, busily)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/driver"
 )
 
 var cancellation = topic("cancellation",
@@ -161,34 +160,6 @@ var cancellation = topic("cancellation",
 			next := p.granted(patient, "the holder released")
 			e.atMost(p.at.Sub(begun), lastingTTL/2, "the grant after a release under a cancelled context") // without it the lease has more left
 			e.release(next)
-		}),
-	newCase("driver-returns", "D16 D14 C8",
-		"every method of the driver returns soon after its context ends, and never returns ErrLost because of that", func(e *env) {
-			name, d1, d2 := e.name("returns"), e.driver(), e.driver()
-			h := e.grant(d1, e.request(name))
-			ended, cancel := context.WithCancel(e.ctx)
-			p := e.queueAt(d2, e.request(name), 2)
-			begun := time.Now()
-			p.cancel(nil)
-			calls := map[string]error{
-				"Acquire": p.ended(slacks(2), "its context ended"),
-			}
-			cancel()
-			calls["Renew"] = d1.Renew(ended, h, time.Minute)
-			_, calls["Inspect"] = d1.Inspect(ended, name)
-			other := e.request(name)
-			other.Wait = false
-			_, calls["Acquire without waiting"] = d2.Acquire(ended, other)
-			e.atMost(time.Since(begun), 2*slack, "calls whose context had ended")
-			for verb, err := range calls {
-				if errors.Is(err, driver.ErrLost) {
-					e.failf("%s under a context that had ended: got ErrLost, which is not known", verb)
-				}
-			}
-			_ = d2.Release(e.within(patience), p.r.Hold(0))
-			_ = d2.Release(e.within(patience), other.Hold(0))
-			e.untouched(d1, h)
-			e.drop(d1, h)
 		}),
 )
 

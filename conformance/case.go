@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -63,8 +64,8 @@ func (c Case) String() string { return c.Topic + "/" + c.Name }
 func Cases() []Case {
 	var all []Case
 	for _, cases := range [][]Case{
-		exclusion, fairness, handOffs, tries, joins, expiry, ownership, lapses, reentry, fencing, loss, cancellation, removal, timeLimits, minHolds,
-		names, options, failures, unanswered, closing, inspection, histories, leaks, outages, downs, endedWaits,
+		exclusion, fairness, handOffs, tries, expiry, ownership, lapses, reentry, fencing, loss, cancellation, removal, timeLimits, minHolds,
+		names, options, failures, unanswered, closing, inspection, histories, leaks, outages, endedWaits,
 	} {
 		all = append(all, cases...)
 	}
@@ -86,6 +87,25 @@ func (c Case) Run(ctx context.Context, h Harness) (err error) {
 	})
 	defer watchdog.Stop()
 	defer e.close()
+	ended := make(chan error, 1)
+	go func() {
+		err := errGoexit // if Open ends the goroutine, as t.FailNow does
+		defer func() { ended <- err }()
+		err = c.attempt(e)
+	}()
+	select {
+	case err = <-ended:
+	case <-time.After(caseBound + patience):
+		err = fmt.Errorf("a method of the driver has not returned %v after its context ended (D16); the cases that run:\n%s", patience, runningCases())
+	}
+	if err != nil && context.Cause(ctx) != nil {
+		err = errors.Join(err, context.Cause(ctx))
+	}
+	return e.random.explain(err)
+}
+
+// attempt runs the case and returns its failure.
+func (c Case) attempt(e *env) (err error) {
 	defer func() {
 		switch failed := recover().(type) {
 		case nil:
@@ -94,16 +114,19 @@ func (c Case) Run(ctx context.Context, h Harness) (err error) {
 		default:
 			err = fmt.Errorf("panic: %v\n%s", failed, debug.Stack())
 		}
-		if err != nil && context.Cause(ctx) != nil {
-			err = errors.Join(err, context.Cause(ctx))
-		}
-		err = e.random.explain(err)
 	}()
 	c.prove(e)
 	for _, name := range e.names {
 		e.empty(name)
 	}
 	return nil
+}
+
+// runningCases returns the stacks of the goroutines that run cases.
+func runningCases() string {
+	buf := make([]byte, 4<<20)
+	all := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, "conformance.Case.attempt") }), "\n\n")
 }
 
 // cites returns the rules as text.

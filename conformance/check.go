@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -35,7 +34,7 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 	ended := func(r *result) {
 		mu.Lock()
 		defer mu.Unlock()
-		if r.applies() && r.err != nil && ctx.Err() != nil {
+		if r.applies() && r.Err != nil && ctx.Err() != nil {
 			return // Check has ended it: no fault of the driver
 		}
 		report(r.public())
@@ -47,19 +46,18 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 	}
 	ahead(ctx, h, results, ended)()
 	for _, r := range results {
-		if r.c.place != beside && r.stores == nil && r.applies() && ctx.Err() == nil {
+		if r.Case.place != beside && r.stores == nil && r.applies() && ctx.Err() == nil {
 			r.run(ctx)
 			ended(r)
 		}
 	}
 }
 
-// public returns the exported form of the result.
+// public returns a copy of the result for others.
 func (r *result) public() Result {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Result{
-		Case: r.c, Err: r.err, Missing: r.missing, Except: cmp.Or(r.except, r.skipped),
-		Took: r.took, Log: slices.Clone(r.lines),
-	}
+	public := r.Result
+	public.Log = slices.Clone(r.Log)
+	return public
 }

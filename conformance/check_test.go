@@ -115,7 +115,7 @@ func TestNewServer(t *testing.T) {
 		own = append(own, w)
 		return h, nil
 	}
-	quick := []string{"outage/restart-while-held", "outage/restart-while-waiting", "outage/tokens-after-restart", "errors/why-not-connected"}
+	quick := []string{"outage/restart-while-held", "outage/restart-while-waiting", "fencing/after-restart", "errors/why-not-connected"}
 	cases := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool { return !slices.Contains(quick, c.String()) })
 	conformance.Check(t.Context(), h, cases, func(r conformance.Result) {
 		if !r.Passed() {

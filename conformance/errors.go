@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -40,32 +41,40 @@ var failures = topic("errors",
 				}
 			}
 		}),
-	newCase("unknown-is-not-lost", "D14 C9",
-		"a request that got no answer is neither ErrLost nor ErrNotAcquired", func(e *env) {
-			name, d := e.name("unknown"), e.driver()
-			h := e.grant(d, e.request(name))
-			for _, bound := range []time.Duration{0, time.Microsecond} {
-				ctx, cancel := context.WithTimeout(e.ctx, bound)
-				defer cancel()
-				if err := d.Renew(ctx, h, time.Minute); errors.Is(err, driver.ErrLost) {
-					e.failf("a renewal that had no time for an answer: got ErrLost")
-				}
-				if _, err := d.Inspect(ctx, name); errors.Is(err, driver.ErrLost) {
-					e.failf("an Inspect that had no time for an answer: got ErrLost")
-				}
-			}
-			e.untouched(d, h)
-			ctx, cancel := context.WithTimeout(e.ctx, 0)
-			defer cancel()
-			err := d.Release(ctx, h)
-			if errors.Is(err, driver.ErrLost) {
-				e.failf("a release that had no time for an answer: got ErrLost")
-			}
-			if err != nil {
-				if err := d.Release(e.within(patience), h); err != nil && !errors.Is(err, driver.ErrLost) {
-					e.failf("release, asked again: %w", err)
+	newCase("unknown-is-not-lost", "D7 D14 D16 C9",
+		"a request whose context ends before its answer is neither ErrLost nor ErrNotAcquired, and returns soon; a wait that is cancelled returns the context's cause, and not that the store is away", func(e *env) {
+			d, holder := e.driver(), e.driver()
+			for _, limit := range []time.Duration{0, time.Microsecond} {
+				for _, m := range e.methods(d) {
+					ctx, cancel := context.WithTimeout(e.ctx, limit)
+					begun := time.Now()
+					err := m.call(ctx)
+					cancel()
+					e.atMost(time.Since(begun), 2*slack, "%s, which had no time for an answer,", m.name)
+					if errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
+						e.failf("%s, which had no time for an answer: got error %v, which is not known (D14)", m.name, err)
+					}
 				}
 			}
+			name := e.name("unknown")
+			h := e.grant(holder, e.request(name))
+			e.ok(e.steady(returnBound, func() error { // else a heartbeat may have had no answer
+				p := e.queueAt(d, e.request(name), 2)
+				p.cancel(errChanged)
+				err := p.ended(slacks(2), "its context ended")
+				_ = d.Release(e.within(patience), p.r.Hold(0))
+				switch {
+				case !errors.Is(err, errChanged):
+					return fmt.Errorf("got error %v, which does not wrap the cause of the context (D7)", err)
+				case errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrNotAcquired):
+					return fmt.Errorf("got error %v, which is not known (D14)", err)
+				case errors.Is(err, driver.ErrUnavailable):
+					return fmt.Errorf("got error %v, which is marked as ErrUnavailable: the store answers (D14)", err)
+				}
+				return nil
+			}), "a wait that was cancelled")
+			e.untouched(holder, h)
+			e.drop(holder, h)
 		}),
 	newCase("store-unreachable", "D7 D16 C9",
 		"Acquire, TryAcquire and Inspect fail within ten seconds while the store cannot be reached", func(e *env) {

@@ -151,8 +151,14 @@ func (e *env) unanswered(m method, limit time.Duration) (late time.Duration, err
 	ctx, cancel := context.WithTimeout(e.ctx, limit)
 	defer cancel()
 	deadline, _ := ctx.Deadline()
-	err = m.call(ctx)
-	late = time.Since(deadline)
+	ended := make(chan error, 1)
+	e.group.Go(func() { ended <- m.call(ctx) })
+	select {
+	case err = <-ended:
+		late = time.Since(deadline)
+	case <-time.After(limit + patience):
+		e.failf("%s has not returned %v after its context ended (D16)", m.name, patience)
+	}
 	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
 		e.failf("%s, which the store has not answered: got error %v (D14)", m.name, err)
 	}
@@ -191,4 +197,21 @@ func (e *env) neverShown(d driver.Driver, r driver.Request, what string) {
 			}
 		}
 	}
+}
+
+// saysMore reports whether an error wraps more than the end of its context.
+func saysMore(err error) bool {
+	switch x := err.(type) { //nolint:errorlint // it walks the tree of errors
+	case interface{ Unwrap() []error }:
+		for _, e := range x.Unwrap() {
+			if saysMore(e) {
+				return true
+			}
+		}
+		return false
+	case interface{ Unwrap() error }:
+		return saysMore(x.Unwrap())
+	}
+	leaves := []error{nil, context.Canceled, context.DeadlineExceeded, driver.ErrUnavailable, driver.ErrNoTicket}
+	return !slices.Contains(leaves, err) && err.Error() != errChanged.Error() // a cause is text
 }

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -20,48 +21,12 @@ var exclusion = topic("exclusion",
 	newCase("mixed", "D4 D5 C1",
 		"writers, readers and permits of different limits obey the grant rule at every instant", func(e *env) { contend(e, exclusively, shared(0), shared(2), shared(3)) }).keepsBusy(),
 	newCase("permits-all-used", "D4 C1",
-		"a semaphore of n has n holders at the same time, and the next waits for one of them", func(e *env) {
-			const n = 3
-			name, cs := e.name("permits"), e.clients(2)
-			var locks []*locker.Lock
-			for i := range n {
-				locks = append(locks, e.takeNow(cs[i%2], name, locker.Limit(n)))
-			}
-			e.refused(cs[0], name, locker.Limit(n))
-			p := e.queue(cs[1], name, n+1, locker.Limit(n))
-			p.waits("all permits are held")
-			e.release(locks[1])
-			locks[1] = p.granted(patient, "a permit was released")
-			e.refused(cs[1], name, locker.Limit(n))
-			for _, k := range locks {
-				e.holds(k, "one of %d permits", n)
-				e.release(k)
-			}
-		}),
+		"a semaphore of n has n holders at the same time, and the next waits for one of them",
+		obeys(shared(3), shared(3), shared(3), shared(3), shared(3))),
 	newCase("readers-share", "D4 C1",
-		"readers of several processes hold at the same time, and block a writer", func(e *env) {
-			name, cs := e.name("readers"), e.clients(3)
-			r1 := e.takeNow(cs[0], name, locker.Shared())
-			r2 := e.takeNow(cs[1], name, locker.Shared())
-			e.refused(cs[2], name)
-			w := e.queue(cs[2], name, 3)
-			e.release(r1)
-			e.awaitQueue(name, 2)
-			w.waits("a reader holds")
-			e.handOver(r2, w)
-		}),
-	newCase("writer-alone", "D4 C1",
-		"a writer blocks writers, readers and permits of every process, including its own", func(e *env) {
-			name, cs := e.name("writer"), e.clients(2)
-			k := e.takeNow(cs[0], name)
-			for _, c := range cs {
-				e.refused(c, name)
-				e.refused(c, name, locker.Shared())
-				e.refused(c, name, locker.Limit(5))
-			}
-			e.holds(k, "after others were refused")
-			e.release(k)
-		}),
+		"readers of several processes hold at the same time, and block a writer", obeys(shared(0), shared(0), exclusively)),
+	newCase("writer-alone", "D4 D6 C1 C8",
+		"a writer blocks writers, readers and permits of every process, including its own, and a TryAcquire that is refused leaves nothing", obeys(exclusively)),
 	// The queues have every kind of ticket, and tickets are removed at random positions.
 	newCase("queue-obeys-rule", "D4 D5 D15 C1",
 		"after every change of the queue exactly those tickets are held that the grant rule allows", func(e *env) {
@@ -148,6 +113,23 @@ func contend(e *env, kinds ...kind) {
 	e.ok(l.check(), "the history of %q", name)
 }
 
+// obeys returns a case that queues tickets of these kinds, each in another process than
+// the one before it, and lets the first leave until the queue is empty.
+func obeys(kinds ...kind) func(*env) {
+	return func(e *env) {
+		q := &queueModel{e: e, name: e.name("queue")}
+		cs := e.clients(3)
+		for i, kd := range kinds {
+			q.add(cs[i%3], kd, i)
+			q.tries(cs)
+		}
+		for range kinds {
+			q.remove(0)
+			q.tries(cs)
+		}
+	}
+}
+
 // queueModel is the queue as it should be.
 type queueModel struct {
 	e       *env
@@ -182,13 +164,36 @@ func (q *queueModel) remove(i int) {
 	q.awaitRule(gone.owner + " left")
 }
 
-func (q *queueModel) granted() []bool {
+// tries checks that a TryAcquire of each kind, in each process, is granted or refused as
+// the rule says, and leaves the queue as it was.
+func (q *queueModel) tries(cs []*locker.Client) {
+	for _, c := range cs {
+		for _, kd := range []kind{exclusively, shared(0), shared(len(cs))} {
+			k, err := c.TryAcquire(q.e.within(patience), q.name, kd.options()...)
+			if err == nil {
+				q.e.release(k)
+			}
+			var want error
+			if !driver.Grantable(append(q.tickets(), kd.ticket()), len(q.members)) {
+				want = locker.ErrNotAcquired
+			}
+			if !errors.Is(err, want) {
+				q.e.failf("try to acquire %q as %s: got error %v, want %v; the queue is %s", q.name, kd, err, want, show(q.e.queueOf(q.name)))
+			}
+		}
+	}
+	q.e.ok(q.compare(), "after a TryAcquire of each kind")
+}
+
+func (q *queueModel) tickets() []driver.Ticket {
 	queue := make([]driver.Ticket, len(q.members))
 	for i, mb := range q.members {
 		queue[i] = mb.kd.ticket()
 	}
-	return driver.Granted(queue)
+	return queue
 }
+
+func (q *queueModel) granted() []bool { return driver.Granted(q.tickets()) }
 
 // awaitRule waits until the store's queue is as the grant rule says, and checks that no
 // Acquire has returned too early.
@@ -209,8 +214,9 @@ func (q *queueModel) compare() error {
 		return fmt.Errorf("want %d tickets: %s", len(q.members), show(queue))
 	}
 	for i, granted := range q.granted() {
-		if queue[i].Owner != q.members[i].owner || queue[i].Held != granted {
-			return fmt.Errorf("position %d: want %s, held %v: %s", i, q.members[i].owner, granted, show(queue))
+		want := q.members[i]
+		if queue[i].Owner != want.owner || queue[i].Held != granted || queue[i].Shared != want.kd.shared || queue[i].Limit != want.kd.limit {
+			return fmt.Errorf("position %d: want %s, %s, held %v: %s", i, want.owner, want.kd, granted, show(queue))
 		}
 	}
 	return nil

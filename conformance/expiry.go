@@ -13,24 +13,27 @@ import (
 
 var expiry = topic("expiry",
 	newCase("fixed-lease", "D10 D11 C3",
-		"a fixed lease ends at its TTL, not earlier, and the holder is notified", func(e *env) { fixedLease(e, e.ttl()) }),
+		"a fixed lease ends at its TTL, not earlier, and the holder is notified", func(e *env) { fixedLease(e, e.ttl(), nil) }),
 	newCase("short-lease", "D10 C3",
-		"a lease shorter than the store can give ends at its TTL too, while its process lives", func(e *env) { fixedLease(e, shortTTL/2) }),
+		"a lease shorter than the store can give ends at its TTL too, while its process lives", func(e *env) { fixedLease(e, shortTTL/2, nil) }),
 	newCase("crashed-holder", "D10 C3",
-		"the lock of a process that died is granted to the next within Bounds.Crash", func(e *env) { crashedHolder(e, e.ttl(), 0) }),
+		"the lock of a process that died is granted to the next within Bounds.Crash", func(e *env) { crashedHolder(e, e.ttl(), nil) }),
 	newCase("crashed-after-renewals", "D10 D12 C3",
-		"Bounds.Crash counts from the last renewal, and earlier renewals do not add up", func(e *env) { crashedHolder(e, e.lasting(), e.lasting()*3/2) }),
+		"Bounds.Crash counts from the last renewal, and earlier renewals do not add up", func(e *env) {
+			ttl := e.lasting()
+			crashedHolder(e, ttl, func(k *locker.Lock) time.Duration {
+				e.sleep(ttl * 3 / 2)
+				e.holds(k, "renewed for %v", ttl*3/2)
+				return ttl
+			})
+		}),
 	newCase("crashed-extended", "D10 D12 C3",
 		"a process that dies, or is cut off, loses a lock that it has extended before the next is granted, within Bounds.Crash of the extension", func(e *env) {
-			name, ttl := e.name("crash"), e.ttl()
-			c, link := e.linked()
-			k := e.take(c, name, locker.WithTTL(ttl), locker.WithoutRenewal())
-			e.ok(k.Extend(e.within(patience), 3*ttl), "extend")
-			p := e.queue(e.client(), name, 2)
-			link.Cut()
-			next := p.granted(e.crash(3*ttl), "the holder was cut off for good")
-			e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when the next was granted")
-			e.release(next)
+			ttl := e.ttl()
+			crashedHolder(e, ttl, func(k *locker.Lock) time.Duration {
+				e.ok(k.Extend(e.within(patience), 3*ttl), "extend")
+				return 3 * ttl
+			}, locker.WithoutRenewal())
 		}),
 	newCase("crashed-reader", "D10 D4 C3",
 		"a reader that died blocks a writer for no longer than Bounds.Crash; live readers keep the lock", func(e *env) {
@@ -114,33 +117,32 @@ var expiry = topic("expiry",
 			_ = held.Release(e.within(patience)) // it may be lost if the machine is loaded
 		}),
 	newCase("extended-lease", "D12 C3",
-		"Extend lengthens a fixed lease in the store too, and the lease still ends", func(e *env) {
-			name, ttl := e.name("extended"), e.lasting()
-			longer := 2 * ttl
-			cs := e.clients(2)
-			k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
-			before := time.Now()
-			e.ok(k.Extend(e.within(patience), longer), "extend")
-			after := time.Now()
-			e.ok(k.Extend(e.within(patience), ttl/2), "extend by less than is left")
-			p := e.queue(cs[1], name, 2)
-			p.granted(e.leaseEnd(longer).from(after), "the lease was extended")
-			p.notBefore(before.Add(longer), "a lease that was extended to %v", longer)
-			e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
-			e.release(p.lock)
+		"Extend lengthens a fixed lease in the store too, and never shortens it, and the lease still ends", func(e *env) {
+			fixedLease(e, e.lasting(), func(_ *locker.Client, k *locker.Lock, ttl time.Duration) {
+				e.ok(k.Extend(e.within(patience), ttl), "extend")
+			})
 		}),
 	newCase("crashed-waiters", "D8 C3",
 		"several waiters that died delay the queue by Bounds.Liveness in all", func(e *env) {
-			k, live, _ := crashWaiters(e, 3, 0)
+			k, live := crashWaiters(e, e.name("waiters"), 3, 0)
 			e.release(k)
 			next := live.granted(e.deadWaiters(), "the holder released and three waiters ahead were dead")
 			e.holds(next, "after waiters ahead died")
 			e.release(next)
 		}).needs(NeedLink),
 	newCase("crashed-waiters-leave", "D8 C3",
-		"waiters that died leave the queue within Bounds.Liveness, also while the lock is held", func(e *env) { crashedWaitersLeave(e, 0) }).needs(NeedLink),
-	newCase("crashed-long-waiters", "D8 C3",
-		"waiters that died after a long wait leave the queue within Bounds.Liveness too", func(e *env) { crashedWaitersLeave(e, e.heartbeats()) }).needs(NeedLink),
+		"waiters that died, soon or after a long wait, leave the queue within Bounds.Liveness, also while the lock is held", func(e *env) {
+			lived := []time.Duration{0, e.heartbeats()}
+			e.each(len(lived), func(i int) {
+				name := e.name("waiters")
+				k, live := crashWaiters(e, name, 2, lived[i])
+				e.awaitQueueWithin(e.deadWaiters(), name, 2)
+				e.holds(k, "while waiters died")
+				begun := time.Now()
+				e.handOver(k, live)
+				e.atMost(live.at.Sub(begun), slack, "the hand-off after dead waiters had left the queue")
+			})
+		}).needs(NeedLink),
 	// Bounds.Crash is tested with a lease that is longer than what slack could hide.
 	newCase("stated-bounds", "D10 C3",
 		"the bounds that the driver states are possible, and a lease ends within them and not before its TTL", func(e *env) {
@@ -222,14 +224,22 @@ var expiry = topic("expiry",
 		}),
 )
 
-// fixedLease waits for the end of a fixed lease with another client queued.
-func fixedLease(e *env, ttl time.Duration) {
+// fixedLease waits for the end of a fixed lease with another client queued. If there is
+// a way to lengthen the lease, it is used, also with less than is left.
+func fixedLease(e *env, ttl time.Duration, lengthen func(*locker.Client, *locker.Lock, time.Duration)) {
 	name, cs := e.name("fixed"), e.clients(2)
 	before := time.Now()
 	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
+	if lengthen != nil {
+		ttl, before = 2*ttl, time.Now()
+		lengthen(cs[0], k, ttl)
+	}
 	after := time.Now()
+	if lengthen != nil {
+		lengthen(cs[0], k, ttl/4)
+	}
 	p := e.queueBehind(cs[1], name)
-	next := p.granted(e.leaseEnd(ttl).from(after), "the lease was granted")
+	next := p.granted(e.leaseEnd(ttl).from(after), "the lease was granted or lengthened")
 	p.notBefore(before.Add(ttl), "a lease of %v", ttl)
 	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
 	if !closedWithin(k.Done(), slack) { // after a pause of this process, Err reports the loss before Done is closed
@@ -241,17 +251,16 @@ func fixedLease(e *env, ttl time.Duration) {
 	e.release(next)
 }
 
-// crashedHolder cuts a holder off after it has renewed for a while, and waits for
-// the grant of the next waiter.
-func crashedHolder(e *env, ttl, lives time.Duration) {
+// crashedHolder cuts a holder off, and waits for the grant of the next waiter. Before
+// that, lives may do something, and returns the TTL that the lease has then.
+func crashedHolder(e *env, ttl time.Duration, lives func(*locker.Lock) time.Duration, opts ...locker.Option) {
 	name := e.name("crash")
 	c, link := e.linked()
-	k := e.take(c, name, locker.WithTTL(ttl))
-	p := e.queueBehind(e.client(), name)
-	if lives > 0 {
-		e.sleep(lives)
-		e.holds(k, "renewed for %v", lives)
+	k := e.take(c, name, append(opts, locker.WithTTL(ttl))...)
+	if lives != nil {
+		ttl = lives(k)
 	}
+	p := e.queueBehind(e.client(), name)
 	link.Cut()
 	next := p.granted(e.crash(ttl), "the holder was cut off for good")
 	e.is(k.Err(), locker.ErrLost, "the holder that was cut off, when the next was granted")
@@ -275,8 +284,7 @@ func (e *env) askedInTime(d driver.Driver) {
 
 // crashWaiters queues n waiters of different processes after a holder, and a live
 // one after them, and cuts the n off after some time.
-func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pending, name string) {
-	name = e.name("waiters")
+func crashWaiters(e *env, name string, n int, lived time.Duration) (k *locker.Lock, live *pending) {
 	k = e.take(e.client(), name)
 	links := make([]Link, n)
 	for i := range n {
@@ -289,22 +297,13 @@ func crashWaiters(e *env, n int, lived time.Duration) (k *locker.Lock, live *pen
 	for _, link := range links {
 		link.Cut()
 	}
-	return k, live, name
+	return k, live
 }
 
 // heartbeats returns a time in which a waiter of waiterTTL has sent more than one
 // heartbeat: otherwise it would have left the queue.
 func (e *env) heartbeats() time.Duration {
 	return min(max(e.liveness()*3/2, shortTTL), patience)
-}
-
-func crashedWaitersLeave(e *env, lived time.Duration) {
-	k, live, name := crashWaiters(e, 2, lived)
-	e.awaitQueueWithin(e.deadWaiters(), name, 2)
-	e.holds(k, "while waiters died")
-	begun := time.Now()
-	e.handOver(k, live)
-	e.atMost(live.at.Sub(begun), slack, "the hand-off after dead waiters had left the queue")
 }
 
 // visit opens a driver as a process of its own, acquires a name at once or with a wait,

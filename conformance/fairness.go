@@ -1,61 +1,75 @@
 package conformance
 
 import (
-	"github.com/lockerproject/locker"
+	"errors"
+	"slices"
+	"sync"
 )
 
 var fairness = topic("fairness",
-	newCase("first-come-first-served", "D5 D3 C2",
-		"waiters are granted in exactly the order in which they were queued", func(e *env) {
-			const n = 8
-			name, cs := e.name("fifo"), e.clients(3)
-			k := e.takeNow(cs[0], name)
-			ps := make([]*pending, n)
-			for i := range ps {
-				ps[i] = e.queue(cs[(i+1)%3], name, i+2)
-			}
-			token := k.Token()
-			e.release(k)
-			for i, p := range ps {
-				k := p.granted(patient, "its turn came")
-				for _, later := range ps[i+1:] {
-					later.waits("an earlier waiter holds")
-				}
-				e.grows(token, k.Token())
-				token = k.Token()
-				e.release(k)
-			}
-		}).keepsBusy(),
-	newCase("writer-not-overtaken", "D5 C2",
-		"a writer that waits for readers is not overtaken by later readers", func(e *env) {
-			name, cs := e.name("writer-first"), e.clients(3)
-			r1 := e.takeNow(cs[0], name, locker.Shared())
-			w := e.queue(cs[1], name, 2)
-			r2 := e.queue(cs[2], name, 3, locker.Shared())
-			permit := e.queue(cs[0], name, 4, locker.Limit(5))
-			e.release(r1)
-			writer := w.granted(patient, "the reader released")
-			r2.waits("the writer before it holds")
-			permit.waits("the writer before it holds")
-			e.handOver(writer, r2)
-			e.release(permit.granted(patient, "the writer released"))
-		}),
+	newCase("first-come-first-served", "D5 C2",
+		"waiters are granted in exactly the order in which they were queued", obeys(slices.Repeat([]kind{exclusively}, 9)...)).keepsBusy(),
+	newCase("writer-not-overtaken", "D5 D6 C2",
+		"a writer that waits for readers is not overtaken by later readers, whether they wait or try", obeys(shared(0), exclusively, shared(0), shared(5))),
 	newCase("readers-together", "D4 D13 C2",
-		"readers that wait for a writer are granted together when it releases", func(e *env) {
-			const n = 4
-			name, cs := e.name("together"), e.clients(3)
-			w := e.takeNow(cs[0], name)
-			var ps []*pending
-			for i := range n {
-				ps = append(ps, e.queue(cs[i%3], name, i+2, locker.Shared()))
+		"readers that wait for a writer are granted together when it releases", obeys(exclusively, shared(0), shared(0), shared(0), shared(0))),
+	newCase("try-behind-permits", "D5 D6 C2",
+		"TryAcquire of a permit that was just released does not overtake the waiters for one", obeys(shared(2), shared(2), shared(2), shared(2))),
+	newCase("joined-called-once", "D7 C2",
+		"Joined is called once for a ticket that has to wait, and not for one that is granted at once", func(e *env) {
+			name, d1, d2 := e.name("joined"), e.driver(), e.driver()
+			first := e.acquireAt(d1, e.request(name))
+			h := first.granted(patient, "it was asked for a free name")
+			second := e.queueAt(d2, e.request(name), 2)
+			second.awaitJoined(slacks(2))
+			second.handOver(d1, h, d2)
+			if n := first.joined.Load(); n != 0 {
+				e.failf("Joined was called %d times for a ticket that was granted at once", n)
 			}
-			e.release(w)
-			for _, p := range ps {
-				p.granted(patient, "the writer released and the other readers hold")
+			if n := second.joined.Load(); n != 1 {
+				e.failf("Joined was called %d times for a ticket that waited, want once", n)
 			}
-			for _, p := range ps {
-				e.holds(p.lock, "with the other readers")
-				e.release(p.lock)
+		}),
+	newCase("joined-may-call", "D7 C2",
+		"observers may use the Locker while they are notified: Joined may call the driver", func(e *env) {
+			name, d1, d2 := e.name("joined-calls"), e.driver(), e.driver()
+			h := e.grant(d1, e.request(name))
+			r, inside := e.request(name), e.request(e.name("inside"))
+			called := make(chan error, 1)
+			r.Joined = func() {
+				ctx := e.within(patience)
+				_, inspected := d2.Inspect(ctx, name)
+				g, err := d2.Acquire(ctx, inside)
+				if err == nil {
+					err = errors.Join(d2.Renew(ctx, inside.Hold(g.Token), inside.TTL), d2.Release(ctx, inside.Hold(g.Token)))
+				}
+				called <- errors.Join(inspected, err)
 			}
+			p := e.queueAt(d2, r, 2)
+			select {
+			case err := <-called:
+				e.ok(err, "a call of the driver inside Joined: Acquire must hold no lock meanwhile (D7)")
+			case <-e.within(2 * patience).Done():
+				e.failf("calls of the driver inside Joined have not returned: Acquire must hold no lock meanwhile (D7)")
+			}
+			p.handOver(d1, h, d2)
+		}),
+	newCase("joined-may-take-long", "D7 D8 C2",
+		"a ticket stays queued although Joined takes longer than Bounds.Liveness, as a slow observer may", func(e *env) {
+			name, d1, d2 := e.name("joined-long"), e.driver(), e.driver()
+			h := e.grant(d1, e.request(name))
+			r, joined := e.request(name), make(chan struct{})
+			end := sync.OnceFunc(func() { close(joined) })
+			e.onHeal(end)
+			r.TTL, r.Joined = e.leaseOf(waiterTTL), func() { <-joined }
+			p := e.queueAt(d2, r, 2)
+			takes := e.heartbeats()
+			e.sleep(takes)
+			queue := e.inspectAt(d1, name)
+			if len(queue) != 2 || queue[1].ID != r.ID {
+				e.failf("the queue is %+v when Joined has taken %v, want ticket %s second: Acquire keeps it alive meanwhile (D7)", queue, takes, r.ID)
+			}
+			end()
+			p.handOver(d1, h, d2)
 		}),
 )

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 )
 
@@ -13,35 +12,6 @@ import (
 const triesOwner = "a try that is refused"
 
 var tries = topic("fairness",
-	newCase("try-behind-writer", "D5 D6 C2",
-		"TryAcquire of a reader does not overtake a waiting writer", func(e *env) {
-			name, cs := e.name("try-writer"), e.clients(3)
-			r := e.takeNow(cs[0], name, locker.Shared())
-			w := e.queue(cs[1], name, 2)
-			for _, c := range cs {
-				e.refused(c, name, locker.Shared())
-				e.refused(c, name, locker.Limit(9))
-			}
-			w.waits("a reader holds")
-			e.handOver(r, w)
-		}),
-	newCase("try-behind-permits", "D5 D6 C2",
-		"TryAcquire of a permit that was just released does not overtake the waiters for one", func(e *env) {
-			const n = 2
-			name, cs := e.name("try-permits"), e.clients(2)
-			k1 := e.takeNow(cs[0], name, locker.Limit(n))
-			k2 := e.takeNow(cs[1], name, locker.Limit(n))
-			p1 := e.queue(cs[0], name, 3, locker.Limit(n))
-			p2 := e.queue(cs[1], name, 4, locker.Limit(n))
-			e.release(k1)
-			e.refused(cs[0], name, locker.Limit(n))
-			k3 := p1.granted(patient, "a permit was released")
-			p2.waits("all permits are held")
-			e.refused(cs[1], name, locker.Limit(n))
-			e.release(k2)
-			k4 := p2.granted(patient, "a permit was released")
-			e.release(k3, k4)
-		}),
 	// A TryAcquire races with a release: if it succeeds before the waiter, which was queued first, it has
 	// overtaken the waiter.
 	newCase("try-in-hand-off", "D5 D6 C2",
@@ -67,20 +37,6 @@ var tries = topic("fairness",
 				e.release(k)
 			}
 		}).keepsBusy(),
-	newCase("try-leaves-no-ticket", "D6 C2 C8",
-		"a TryAcquire that was refused leaves nothing in the queue", func(e *env) {
-			name, cs := e.name("try"), e.clients(2)
-			k := e.takeNow(cs[0], name)
-			for range 3 {
-				e.refused(cs[1], name)
-				e.refused(cs[1], name, locker.Shared())
-			}
-			e.oneTicket(k)
-			e.release(k)
-			k, err := cs[1].TryAcquire(e.within(patience), name)
-			e.ok(err, "try to acquire what is free")
-			e.release(k)
-		}),
 	// This does not depend on luck: a request that is queued at all is queued for at least one round trip
 	// of three, and two clients do nothing else.
 	newCase("try-never-queued", "D6 C2",

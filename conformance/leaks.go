@@ -67,6 +67,12 @@ var leaks = topic("leaks",
 				p := e.queue(cb, waits, 2)
 				e.ok(cb.Close(), "close")
 				e.is(p.ended(patient, "Close"), locker.ErrClosed, "a waiting Acquire")
+				d := e.open() // a Client would end the wait itself
+				atDriver := e.queueAt(d, e.request(waits), 2)
+				e.ok(d.Close(), "close of the driver")
+				e.is(atDriver.ended(patient, "Close"), locker.ErrClosed, "a waiting Acquire of the driver")
+				_, other := e.controlled()
+				_ = other.Release(e.within(patience), atDriver.r.Hold(0)) // what the closed driver may have left
 				e.ok(ca.Close(), "close")
 			}
 			cycle()

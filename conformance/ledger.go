@@ -60,13 +60,15 @@ func (l *ledger) check() error {
 	seen := make(map[uint64]bool)
 	for _, x := range l.entries {
 		if x.token == 0 || seen[x.token] {
-			return fmt.Errorf("token %d was given to two grants, or is zero", x.token)
+			return fmt.Errorf("token %d was given to two grants, or is zero (D3)", x.token)
 		}
 		seen[x.token] = true
+	}
+	for _, x := range l.entries {
 		var ahead []*entry
 		var queue []driver.Ticket
 		for _, y := range l.entries {
-			if y != x && y.token <= x.token && (y.to == 0 || y.to >= x.from) {
+			if y.token < x.token && (y.to == 0 || y.to >= x.from) {
 				ahead = append(ahead, y)
 				queue = append(queue, y.kind.ticket())
 			}

@@ -89,20 +89,10 @@ var options = topic("options",
 			}
 			e.release(k)
 		}),
-	newCase("limits", "D4 C9",
-		"limits of one and of a million work", func(e *env) {
-			name, cs := e.name("limits"), e.clients(2)
-			k := e.take(cs[0], name, locker.Limit(1))
-			e.refused(cs[1], name, locker.Limit(1))
-			e.refused(cs[1], name)
-			e.release(k)
-			const most = 1_000_000
-			k = e.take(cs[0], name, locker.Limit(most))
-			if queue := e.queueOf(name); len(queue) != 1 || queue[0].Limit != most || !queue[0].Shared {
-				e.failf("a permit of a million came out as %+v", queue)
-			}
-			other := e.take(cs[1], name, locker.Limit(most))
-			e.release(k, other)
+	newCase("limits", "D4 D15 C9",
+		"limits of one and of a million work, and are shown", func(e *env) {
+			obeys(shared(1), shared(1))(e)
+			obeys(shared(1_000_000), shared(1_000_000))(e)
 		}),
 	newCase("group", "C9",
 		"AcquireAll takes all names or none, in whatever order callers name them", func(e *env) {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,13 +11,13 @@ import (
 
 var ownership = topic("ownership",
 	newCase("strangers", "D1 D12 D13 C4",
-		"a release or a renewal with another ticket's ID, or for another name, returns ErrLost and changes nothing", func(e *env) {
+		"a release or a renewal with another ticket's ID, for another name, or of a ticket that was released, returns ErrLost and changes nothing", func(e *env) {
 			d1, d2 := e.driver(), e.driver()
 			h := e.grant(d1, e.request(e.name("stranger")))
 			for _, forged := range forgeries(e, h) {
 				for _, d := range []driver.Driver{d1, d2} {
 					e.notReleased(d, forged, "release of %+v, which is not %+v", forged, h)
-					e.is(d.Renew(e.within(patience), forged, time.Minute), driver.ErrLost, "renewal of %+v, which is not %+v", forged, h)
+					e.renewed(d, forged, time.Minute, driver.ErrLost, "renewal of %+v, which is not %+v", forged, h)
 					e.untouched(d1, h)
 				}
 				if forged.Name != h.Name {
@@ -25,6 +26,7 @@ var ownership = topic("ownership",
 			}
 			e.drop(d1, h)
 			e.notReleased(d1, h, "second release")
+			e.renewed(d1, h, time.Minute, driver.ErrLost, "renewal of a ticket that was released")
 		}),
 	newCase("stale-handle", "D12 D13 C4",
 		"after a lease has expired and the next is granted, the old holder's release and renewal return ErrLost and do not change the new holder", func(e *env) { staleHandle(e) }),
@@ -132,31 +134,13 @@ var ownership = topic("ownership",
 			e.untouched(d, hs[1])
 			e.drop(d, hs[1])
 		}),
-	newCase("renew-does-not-revive", "D12 C4",
-		"a renewal of a ticket that is gone returns ErrLost and does not revive it", func(e *env) {
-			name, d := e.name("revive"), e.driver()
-			h := e.grant(d, e.request(name))
-			e.drop(d, h)
-			e.is(d.Renew(e.within(patience), h, time.Minute), driver.ErrLost, "renewal of a ticket that was released")
-			e.awaitQueue(name, 0)
-
-			ttl := e.ttl()
-			c, w := e.wired()
-			e.take(c, name, locker.WithTTL(ttl), locker.WithoutRenewal())
-			old := w.lastGrant()
-			e.awaitQueueWithin(e.leaseEnd(ttl), name, 0)
-			e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "renewal of a lease that is over")
-			if queue := e.queueOf(name); len(queue) != 0 {
-				e.failf("the queue is %s after a renewal of a lease that was over", show(queue))
-			}
-		}),
 	newCase("renew-never-shortens", "D12 C4",
 		"a renewal for a shorter time than what is left changes nothing", func(e *env) {
 			name, ttl, d1, d2 := e.name("shorten"), e.ttl(), e.driver(), e.driver()
 			r := e.request(name)
 			r.TTL = max(time.Minute, r.TTL)
 			h := e.grant(d1, r)
-			e.ok(d1.Renew(e.within(patience), h, ttl), "renewal for less than is left")
+			e.renewed(d1, h, ttl, nil, "renewal for less than is left")
 			p := e.queueAt(d2, e.request(name), 2)
 			e.sleep(e.bounds(ttl).Crash + slack)
 			p.waits(fmt.Sprintf("the lease is one of %v, renewed for %v", r.TTL, ttl))
@@ -171,7 +155,7 @@ var ownership = topic("ownership",
 			name, d1, d2 := e.name("waiter"), e.driver(), e.driver()
 			h := e.grant(d1, e.request(name))
 			p := e.queueAt(d2, e.request(name), 2)
-			e.is(d2.Renew(e.within(patience), p.r.Hold(0), time.Minute), driver.ErrLost, "renewal of a ticket that waits")
+			e.renewed(d2, p.r.Hold(0), time.Minute, driver.ErrLost, "renewal of a ticket that waits")
 			e.awaitQueue(name, 2)
 			p.handOver(d1, h, d2)
 		}),
@@ -187,19 +171,6 @@ var ownership = topic("ownership",
 			e.untouched(d1, h)
 			e.drop(d1, h)
 		}),
-	newCase("handle-once", "D13 C4",
-		"a handle is released once: after that Release and Extend return ErrReleased and do not change the next holder", func(e *env) {
-			name, cs := e.name("once"), e.clients(2)
-			k := e.take(cs[0], name)
-			e.release(k)
-			next := e.take(cs[1], name)
-			e.is(k.Release(e.within(patience)), locker.ErrReleased, "second release")
-			e.is(k.Extend(e.within(patience), time.Minute), locker.ErrReleased, "extending after release")
-			e.is(k.Err(), locker.ErrReleased, "Err after release")
-			e.holds(next, "after a second release of the lock before it")
-			e.refused(cs[0], name)
-			e.release(next)
-		}),
 )
 
 // forgeries returns holds that resemble h.
@@ -211,13 +182,43 @@ func forgeries(e *env, h driver.Hold) []driver.Hold {
 	return []driver.Hold{otherID, otherName, neither}
 }
 
+// renewal is a way to renew one lease.
+type renewal struct {
+	verb  string
+	renew func(h driver.Hold, ttl time.Duration) error
+}
+
+// renewals returns all that the driver has.
+func (e *env) renewals(d driver.Driver) []renewal {
+	all := []renewal{{"Renew", func(h driver.Hold, ttl time.Duration) error { return d.Renew(e.within(patience), h, ttl) }}}
+	if b, ok := d.(driver.BatchRenewer); ok {
+		all = append(all, renewal{"RenewAll", func(h driver.Hold, ttl time.Duration) error {
+			errs := b.RenewAll(e.within(patience), []driver.Renewal{{Hold: h, TTL: ttl}})
+			if len(errs) != 1 {
+				e.failf("RenewAll of one lease answered with %d errors", len(errs))
+			}
+			return errs[0]
+		}})
+	}
+	return all
+}
+
+// renewed renews in every way that the driver has, and fails unless each answers want.
+func (e *env) renewed(d driver.Driver, h driver.Hold, ttl time.Duration, want error, what string, args ...any) {
+	for _, r := range e.renewals(d) {
+		if err := r.renew(h, ttl); !errors.Is(err, want) {
+			e.failf("%s (%s): got error %v, want %v", fmt.Sprintf(what, args...), r.verb, err, want)
+		}
+	}
+}
+
 // untouched fails unless h is the only ticket, and held.
 func (e *env) untouched(d driver.Driver, h driver.Hold) {
 	queue := e.inspectAt(d, h.Name)
 	if len(queue) != 1 || queue[0].ID != h.ID || !queue[0].Held || queue[0].Token != h.Token {
 		e.failf("the queue is %+v, want only the holder %+v", queue, h)
 	}
-	e.ok(d.Renew(e.within(patience), h, 30*time.Second), "renewal by the holder")
+	e.renewed(d, h, 30*time.Second, nil, "renewal by the holder")
 }
 
 // staleHandle lets a lease end, grants the lock again, and then uses the old
@@ -236,7 +237,7 @@ func staleHandle(e *env, opts ...locker.Option) {
 	e.is(k.Extend(e.within(patience), time.Minute), locker.ErrLost, "extending a lease that is over")
 	e.is(k.Release(e.within(patience)), locker.ErrLost, "releasing a lease that is over")
 	for range 2 {
-		e.is(w.d.Renew(e.within(patience), old, time.Minute), driver.ErrLost, "a late renewal of %+v", old)
+		e.renewed(w.d, old, time.Minute, driver.ErrLost, "a late renewal of %+v", old)
 		e.notReleased(w.d, old, "a late release of %+v", old)
 		e.untouched(d, h)
 	}

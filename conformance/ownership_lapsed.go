@@ -3,6 +3,7 @@ package conformance
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -36,57 +37,44 @@ var lapses = topic("ownership",
 		}).needs(NeedLink),
 )
 
-// lapse is a lease that ends, and how it is renewed afterwards.
+// lapse is a lease that ends, and is renewed afterwards.
 type lapse struct {
-	what  string
-	h     driver.Hold
-	renew func(d driver.Driver, h driver.Hold, e *env) error
-	next  *driverPending // the waiter for its end, if there is one
+	what string
+	h    driver.Hold
+	next *driverPending // the waiter for its end, if there is one
 }
 
-func renewOne(d driver.Driver, h driver.Hold, e *env) error {
-	return d.Renew(e.within(patience), h, time.Minute)
-}
-
-// renewBatch renews in a batch of one, where the driver has batches.
-func renewBatch(d driver.Driver, h driver.Hold, e *env) error {
-	b, ok := d.(driver.BatchRenewer)
-	if !ok {
-		return renewOne(d, h, e)
-	}
-	errs := b.RenewAll(e.within(patience), []driver.Renewal{{Hold: h, TTL: time.Minute}})
-	if len(errs) != 1 {
-		e.failf("RenewAll of one lease answered with %d errors", len(errs))
-	}
-	return errs[0]
-}
-
-// leases takes one lease for each way to renew it late.
+// leases takes leases of each kind, with a waiter for their end and without.
 func leases(e *env, d, other driver.Driver, ttl time.Duration) (ls []*lapse) {
 	for _, shared := range []bool{false, true} {
-		for verb, renew := range map[string]func(driver.Driver, driver.Hold, *env) error{"Renew": renewOne, "RenewAll": renewBatch} {
-			for _, waited := range []bool{false, true} {
-				r := e.request(e.name("lapse"))
-				r.TTL, r.Renewed, r.Shared = ttl, false, shared
-				l := &lapse{what: fmt.Sprintf("%s of a lease of %v (shared: %v, granted since: %v)", verb, ttl, shared, waited), h: e.grant(d, r), renew: renew}
-				if waited {
-					l.next = e.acquireAt(other, e.request(r.Name))
-				}
-				ls = append(ls, l)
+		for _, waited := range []bool{false, true} {
+			r := e.request(e.name("lapse"))
+			r.TTL, r.Renewed, r.Shared = ttl, false, shared
+			l := &lapse{what: fmt.Sprintf("a lease of %v (shared: %v, granted since: %v)", ttl, shared, waited), h: e.grant(d, r)}
+			if waited {
+				l.next = e.acquireAt(other, e.request(r.Name))
 			}
+			ls = append(ls, l)
 		}
 	}
 	return ls
 }
 
-// check renews late, twice, and checks who holds the name then.
+// check renews late, twice in every way, and checks who holds the name then.
 func (l *lapse) check(e *env, d, other driver.Driver) {
-	for range 2 {
-		e.is(l.answered(e, d), driver.ErrLost, "a late %s: a lease that has ended is never revived (D12)", l.what)
+	for _, r := range slices.Repeat(e.renewals(d), 2) {
+		var err error
+		e.eventually(patient, "renewing late", func() error { // until the store has answered
+			if err = r.renew(l.h, time.Minute); err == nil || errors.Is(err, driver.ErrLost) {
+				return nil
+			}
+			return err
+		})
+		e.is(err, driver.ErrLost, "a late %s of %s: a lease that has ended is never revived (D12)", r.verb, l.what)
 		queue := e.inspectAt(other, l.h.Name)
 		for _, t := range queue {
 			if t.ID == l.h.ID {
-				e.failf("the queue after a late %s shows the lapsed ticket: %+v (D12)", l.what, queue)
+				e.failf("the queue after a late %s of %s shows the lapsed ticket: %+v (D12)", r.verb, l.what, queue)
 			}
 		}
 	}
@@ -95,18 +83,6 @@ func (l *lapse) check(e *env, d, other driver.Driver) {
 		e.untouched(other, h)
 		e.drop(other, h)
 	}
-}
-
-// answered renews until the store has answered.
-func (l *lapse) answered(e *env, d driver.Driver) (err error) {
-	e.eventually(patient, "renewing late", func() error {
-		err = l.renew(d, l.h, e)
-		if err == nil || errors.Is(err, driver.ErrLost) {
-			return nil
-		}
-		return err
-	})
-	return err
 }
 
 // awaitEnd waits for the end of the leases.

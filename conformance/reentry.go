@@ -9,8 +9,8 @@ import (
 )
 
 var reentry = topic("reentry",
-	newCase("by-owner", "C5",
-		"the same explicit owner on the same Locker re-enters; others do not", func(e *env) {
+	newCase("by-owner", "D1 C5",
+		"the same explicit owner on the same Locker re-enters; others, and the same owner text in another process, do not", func(e *env) {
 			name, cs := e.name("owner"), e.clients(2)
 			outer := e.take(cs[0], name, locker.WithOwner("alice"))
 			inner := e.reenters(e.ctx, cs[0], outer, locker.WithOwner("alice"))
@@ -19,21 +19,15 @@ var reentry = topic("reentry",
 			e.refused(cs[0], name, locker.WithOwner("bob"))
 			e.refused(cs[0], name)
 			e.refused(cs[1], name, locker.WithOwner("carol"))
+			e.refused(cs[1], name, locker.WithOwner("alice"))
 			e.oneTicket(outer)
 			e.release(outer, try)
 			e.oneTicket(inner)
 			e.refused(cs[1], name)
-			e.release(inner)
-		}),
-	newCase("not-across-processes", "D1 C5",
-		"the same owner text in another process does not re-enter, and waits", func(e *env) {
-			name, cs := e.name("across"), e.clients(2)
-			k := e.take(cs[0], name, locker.WithOwner("alice"))
-			e.refused(cs[1], name, locker.WithOwner("alice"))
 			p := e.queue(cs[1], name, 2, locker.WithOwner("alice"))
-			e.release(k)
+			e.release(inner)
 			next := p.granted(patient, "the holder released")
-			e.grows(k.Token(), next.Token())
+			e.grows(inner.Token(), next.Token())
 			e.release(next)
 		}),
 	newCase("upgrade", "C5",
@@ -53,25 +47,14 @@ var reentry = topic("reentry",
 			e.refused(cs[1], name)
 			e.release(again, other)
 		}),
-	newCase("writer-reads", "C5",
-		"a writer may re-enter as a reader, and others are blocked until the last handle is released", func(e *env) {
-			name, cs := e.name("writer"), e.clients(2)
-			w := e.take(cs[0], name)
-			r := e.reenters(w.Context(e.ctx), cs[0], w, locker.Shared())
-			e.refused(cs[1], name, locker.Shared())
-			e.release(w)
-			e.refused(cs[1], name, locker.Shared())
-			e.oneTicket(r)
-			e.release(r)
-		}),
-	newCase("any-order", "C5",
-		"Acquire under the lock's context re-enters at once, with the same token, before all waiters; handles are released in any order, each once, and the ticket with the last", func(e *env) {
+	newCase("any-order", "D13 C4 C5",
+		"Acquire under the lock's context re-enters at once, with the same token, before all waiters, also as a reader; handles are released in any order, each once, and the ticket with the last", func(e *env) {
 			name, cs := e.name("order"), e.clients(2)
 			outer := e.take(cs[0], name)
 			e.refused(cs[0], name) // outside the context it is somebody else
 			p := e.queue(cs[1], name, 2)
 			ctx := outer.Context(e.ctx)
-			inner := []*locker.Lock{e.reenters(ctx, cs[0], outer), e.reenters(ctx, cs[0], outer)}
+			inner := []*locker.Lock{e.reenters(ctx, cs[0], outer, locker.Shared()), e.reenters(ctx, cs[0], outer)}
 			inner = append(inner, e.reenters(inner[0].Context(e.ctx), cs[0], outer))
 			if queue := e.awaitQueue(name, 2); queue[0].Token != outer.Token() {
 				e.failf("the queue is %s, want ticket %d first", show(queue), outer.Token())
@@ -85,12 +68,23 @@ var reentry = topic("reentry",
 			}
 			e.release(inner[2])
 			p.waits("one handle is held")
-			for _, k := range []*locker.Lock{outer, inner[1], inner[2]} {
-				e.is(k.Release(e.ctx), locker.ErrReleased, "second release of a handle")
+			over := func(handles ...*locker.Lock) {
+				for _, k := range handles {
+					e.is(k.Release(e.ctx), locker.ErrReleased, "second release of a handle")
+					e.is(k.Extend(e.within(patience), time.Minute), locker.ErrReleased, "extending after release")
+					e.is(k.Err(), locker.ErrReleased, "Err after release")
+				}
 			}
+			over(outer, inner[1], inner[2])
 			p.waits("one handle is held")
+			e.refused(cs[1], name, locker.Shared()) // the last handle is a reader's, on a writer's ticket
 			e.holds(inner[0], "the last handle")
-			e.handOver(inner[0], p)
+			e.release(inner[0])
+			next := p.granted(patient, "the last handle was released")
+			over(inner[0])
+			e.holds(next, "after a second release of the lock before it")
+			e.refused(cs[0], name)
+			e.release(next)
 		}),
 	newCase("concurrent", "C5",
 		"many goroutines that acquire for one owner at the same time share one ticket", func(e *env) {
@@ -111,21 +105,9 @@ var reentry = topic("reentry",
 		}),
 	newCase("lengthens", "D12 C5",
 		"re-entry with a longer TTL lengthens the lease in the store; with a shorter one it changes nothing", func(e *env) {
-			name, ttl, cs := e.name("lengthens"), e.lasting(), e.clients(2)
-			fixed := locker.WithoutRenewal()
-			outer := e.take(cs[0], name, locker.WithTTL(ttl), fixed)
-			ctx := outer.Context(e.ctx)
-			before := time.Now()
-			inner := e.reenters(ctx, cs[0], outer, locker.WithTTL(2*ttl), fixed)
-			after := time.Now()
-			shorter := e.reenters(ctx, cs[0], outer, locker.WithTTL(ttl/2), fixed)
-			p := e.queue(cs[1], name, 2)
-			p.granted(e.leaseEnd(2*ttl).from(after), "the lease was lengthened")
-			p.notBefore(before.Add(2*ttl), "a lease that was lengthened to %v", 2*ttl)
-			for _, k := range []*locker.Lock{outer, inner, shorter} {
-				e.is(k.Release(e.ctx), locker.ErrLost, "release of a handle of a lock that is lost")
-			}
-			e.release(p.lock)
+			fixedLease(e, e.lasting(), func(c *locker.Client, k *locker.Lock, ttl time.Duration) {
+				e.reenters(k.Context(e.ctx), c, k, locker.WithTTL(ttl), locker.WithoutRenewal())
+			})
 		}),
 	newCase("not-after-loss", "D10 C5",
 		"a lost lock is not re-entered: its owner queues again and gets a new token", func(e *env) {

@@ -26,21 +26,21 @@ func Run(t *testing.T, h Harness) {
 	}
 	results := resultsOf(Cases(), h)
 	for name := range h.Except {
-		if !slices.ContainsFunc(results, func(r *result) bool { return r.c.String() == name }) {
+		if !slices.ContainsFunc(results, func(r *result) bool { return r.Case.String() == name }) {
 			t.Errorf("conformance: Except names %q, and there is no such case", name)
 		}
 	}
 	all := !filtered(t)
 	for _, r := range results {
-		if testing.Short() && !h.Bubble && r.c.place == quietStore && r.except == "" {
-			r.except = "-short leaves out what waits for the minute of D18"
+		if testing.Short() && !h.Bubble && r.Case.place == quietStore && r.Except == "" {
+			r.Except = "-short leaves out what waits for the minute of D18"
 		}
 	}
 	if !h.Bubble && all {
 		defer ahead(context.Background(), h, results, func(*result) {})()
 	}
 	for _, r := range results {
-		t.Run(r.c.String(), r.report)
+		t.Run(r.Case.String(), r.report)
 	}
 	if all {
 		line := summary(results)
@@ -56,7 +56,7 @@ func resultsOf(cases []Case, h Harness) []*result {
 	results := make([]*result, len(cases))
 	own := newStores(h)
 	for i, c := range cases {
-		results[i] = &result{c: c, h: h, missing: c.Needs.missing(h), except: h.Except[c.String()]}
+		results[i] = &result{h: h, Result: Result{Case: c, Missing: c.Needs.missing(h), Except: h.Except[c.String()]}}
 		if c.place.ofOwn() {
 			results[i].stores = own
 		}
@@ -71,12 +71,12 @@ func summary(results []*result) string {
 	rules := make(map[string][]string) // by the missing fields
 	for _, r := range results {
 		switch {
-		case r.except != "", r.skipped != "" && r.err == nil:
+		case r.Except != "":
 			except++
-		case len(r.missing) > 0:
-			lack := strings.Join(r.missing, " and ")
-			rules[lack] = append(rules[lack], r.c.Rules...)
-		case r.err != nil:
+		case len(r.Missing) > 0:
+			lack := strings.Join(r.Missing, " and ")
+			rules[lack] = append(rules[lack], r.Case.Rules...)
+		case r.Err != nil:
 			failed++
 		default:
 			passed++
@@ -126,54 +126,51 @@ func filtered(t *testing.T) bool {
 	return false
 }
 
-// result is a case, and its result.
+// result is a Result, and what the suite needs to get it.
 type result struct {
-	c       Case
-	h       Harness
-	stores  *stores  // nil, or where the case finds a store of its own
-	missing []string // the fields that the case needs and h does not have
-	except  string   // why the case does not apply
-
-	ended   chan struct{} // closed when the case has run, if ahead runs it
-	err     error
-	skipped string // why the case does not apply, as it has found out itself
-	took    time.Duration
-	mu      sync.Mutex
-	lines   []string // of the case's log
+	Result
+	h      Harness
+	stores *stores       // nil, or where the case finds a store of its own
+	ended  chan struct{} // closed when the case has run, if ahead runs it
+	mu     sync.Mutex    // guards Log
 }
 
 func (r *result) logf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lines = append(r.lines, fmt.Sprintf(format, args...))
+	r.Log = append(r.Log, fmt.Sprintf(format, args...))
 }
 
 // applies reports whether the case can run.
-func (r *result) applies() bool { return len(r.missing) == 0 && r.except == "" }
+func (r *result) applies() bool { return len(r.Missing) == 0 && r.Except == "" }
 
 // run runs the case.
 func (r *result) run(ctx context.Context) {
-	r.err = errGoexit // if Open ends the goroutine, as t.FailNow does
+	r.Err = errGoexit // if Open ends the goroutine, as t.FailNow does
+	var skipped string
 	var own sync.WaitGroup
 	own.Go(func() {
-		r.err = r.stores.use(ctx, r.h, func(h Harness) error {
+		r.Err = r.stores.use(ctx, r.h, func(h Harness) error {
 			begun := time.Now()
-			defer func() { r.took = time.Since(begun) }()
+			defer func() { r.Took = time.Since(begun) }()
 			h.logf = r.logf
-			h.skip = func(why string) { r.skipped = why }
-			return r.c.Run(ctx, h)
+			h.skip = func(why string) { skipped = why }
+			return r.Case.Run(ctx, h)
 		})
 	})
 	own.Wait()
+	if r.Err == nil {
+		r.Except = skipped
+	}
 }
 
 // report is the sub-test.
 func (r *result) report(t *testing.T) {
-	if r.except != "" {
-		t.Skip("does not apply: " + r.except)
+	if r.Except != "" {
+		t.Skip("does not apply: " + r.Except)
 	}
-	if len(r.missing) > 0 {
-		lack := fmt.Sprintf("not run: the harness has no %s (%s: %s)", strings.Join(r.missing, " and no "), r.c.cites(), r.c.Explain)
+	if len(r.Missing) > 0 {
+		lack := fmt.Sprintf("not run: the harness has no %s (%s: %s)", strings.Join(r.Missing, " and no "), r.Case.cites(), r.Case.Explain)
 		if r.h.Complete {
 			t.Fatalf("%s, and asks for a complete proof", lack)
 		}
@@ -187,19 +184,19 @@ func (r *result) report(t *testing.T) {
 	default:
 		r.run(context.Background())
 	}
-	t.Logf("%s: %s (%v)", r.c.cites(), r.c.Explain, r.took.Round(time.Millisecond))
+	t.Logf("%s: %s (%v)", r.Case.cites(), r.Case.Explain, r.Took.Round(time.Millisecond))
 	r.mu.Lock()
-	for _, line := range r.lines {
+	for _, line := range r.Log {
 		t.Log(line)
 	}
 	r.mu.Unlock()
-	if r.err == nil && r.skipped != "" {
-		t.Skip("does not apply: " + r.skipped)
+	if r.Except != "" {
+		t.Skip("does not apply: " + r.Except)
 	}
-	if r.err != nil {
-		t.Errorf("failed: %v", r.err)
+	if r.Err != nil {
+		t.Errorf("failed: %v", r.Err)
 		var h *historyError
-		if errors.As(r.err, &h) {
+		if errors.As(r.Err, &h) {
 			if file, err := h.draw(); err == nil {
 				t.Logf("the history is drawn in %s", file)
 			}

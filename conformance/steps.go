@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -127,5 +129,9 @@ func show(queue []locker.Ticket) string {
 		}
 		s += fmt.Sprintf("%d:%s:%s:%s", t.Token, t.Owner, kind, state)
 	}
-	return s + "]"
+	s += "]"
+	if !slices.IsSortedFunc(queue, func(a, b locker.Ticket) int { return cmp.Compare(a.Token, b.Token) }) {
+		s += ", not in the order of the tokens (D15)"
+	}
+	return s
 }

@@ -141,7 +141,7 @@ func TestConformanceWithDocumentedRights(t *testing.T) {
 	h := conformance.Harness{Open: p.open}
 	quick := make(map[string]bool)
 	for name := range strings.FieldsSeq(`exclusion/mutex exclusion/queue-obeys-rule exclusion/readers-and-writers exclusion/permits
-		fairness/first-come-first-served fairness/try-behind-writer expiry/crashed-holder
+		fairness/first-come-first-served expiry/crashed-holder
 		fencing/after-waiting inspect/list inspect/queue loss/break-waiter options/group ownership/renew-never-shortens`) {
 		quick[name] = true
 	}

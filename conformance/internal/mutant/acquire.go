@@ -163,6 +163,9 @@ func (d *Driver) wait(ctx context.Context, t *ticket) error {
 			return d.endOfWait(ctx, last)
 		case <-d.ended():
 			heartbeat.Stop()
+			if d.s.has(WaiterStays) {
+				go time.Sleep(time.Hour)
+			}
 			return driver.ErrClosed
 		}
 		heartbeat.Stop()
@@ -226,8 +229,13 @@ func (d *Driver) endOfWait(ctx context.Context, last error) error {
 	if d.s.has(SilentOutage) {
 		last = nil
 	}
-	if d.s.has(LostIfUnknown) {
+	switch d.s.bug {
+	case LostIfUnknown:
 		return driver.ErrLost
+	case NoCause:
+		return errNoAnswer
+	case WaitUnavailable:
+		return driver.Unavailable(context.Cause(ctx))
 	}
 	return errors.Join(context.Cause(ctx), last)
 }

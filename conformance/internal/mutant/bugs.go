@@ -52,6 +52,8 @@ const (
 	RenewShortens     Bug = "Renew sets the lease, shorter or not"
 	RenewAddsUp       Bug = "Renew adds to what is left"
 	RenewRevives      Bug = "Renew brings a ticket back"
+	BatchShortens     Bug = "RenewAll sets the lease, shorter or not"
+	BatchRenewsWaiter Bug = "RenewAll of a waiter answers nil"
 	LapsedRevives     Bug = "a late Renew brings a lapsed lease back"
 	LapsedRevivesIf   Bug = "a late Renew brings a lapsed lease back if nobody was granted since"
 	StatesHalf        Bug = "Bounds states a Crash of half the TTL"
@@ -74,6 +76,7 @@ const (
 	TokensShared       Bug = "readers have one token"
 	TokensAtOnce       Bug = "readers of one process that are queued at one moment have one token"
 	TokensOnRestart    Bug = "tokens begin anew when the server does"
+	TokensFromQueue    Bug = "a restart counts tokens from the greatest that is queued"
 
 	// Of waiters that die, and of those that do not.
 	DeadStay       Bug = "dead waiters stay"
@@ -87,6 +90,9 @@ const (
 	AssumesSuccess  Bug = "a request without an answer is taken for done"
 	LostIfUnknown   Bug = "a request without an answer is ErrLost"
 	IgnoresContext  Bug = "calls return half a minute after their context ended"
+	NeverReturns    Bug = "calls do not return after their context ended"
+	NoCause         Bug = "the error of a wait does not wrap the cause of its end"
+	WaitUnavailable Bug = "the end of a wait is taken for an outage"
 	ReturnsLate     Bug = "calls return 100 ms after their context ended"
 	SaysNoReason    Bug = "calls wait for a server that is down, and do not say that it is"
 	MarksNoTicket   Bug = "every error of Acquire is marked by NoTicket"
@@ -141,5 +147,6 @@ const (
 	LapsedKeysStay  Bug = "a lapsed lease that nobody releases leaves a key"
 	DeadKeysStay    Bug = "a waiter that died leaves a key"
 	GoroutineStays  Bug = "Close leaves a goroutine"
+	WaiterStays     Bug = "a wait that is ended by Close leaves a goroutine"
 	StartsEmpty     Bug = "the server starts without what it had acknowledged"
 )

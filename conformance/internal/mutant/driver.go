@@ -115,6 +115,8 @@ func (s *Store) delayReturn() {
 	switch s.bug {
 	case IgnoresContext:
 		time.Sleep(30 * time.Second)
+	case NeverReturns:
+		time.Sleep(time.Hour)
 	case SlowContext:
 		time.Sleep(time.Second)
 	case ReturnsLate:

@@ -11,10 +11,10 @@ import (
 
 // Renew implements driver.Driver.
 func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	return d.askLate(ctx, func() error { return d.renew(h, ttl) })
+	return d.askLate(ctx, func() error { return d.renew(h, ttl, false) })
 }
 
-func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
+func (d *Driver) renew(h driver.Hold, ttl time.Duration, batch bool) error {
 	s := d.s
 	q, err := s.queue(h.Name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 	if t == nil {
 		t = s.revive(q, h)
 	}
-	if t == nil || !t.held && !s.has(RenewWaiter) {
+	if t == nil || !t.held && !s.has(RenewWaiter) && !(s.has(BatchRenewsWaiter) && batch) {
 		return driver.ErrLost
 	}
 	until := time.Now().Add(s.lease(ttl))
@@ -43,7 +43,7 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration) error {
 		return nil
 	case s.has(RenewAddsUp):
 		t.until = t.until.Add(ttl)
-	case until.After(t.until) || s.has(RenewShortens):
+	case until.After(t.until) || s.has(RenewShortens) || s.has(BatchShortens) && batch:
 		t.until = until
 	}
 	return nil
@@ -66,7 +66,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.ask(ctx, func() error {
 		answers := make([]error, len(rs))
 		for i, r := range rs {
-			answers[i] = d.renew(r.Hold, r.TTL)
+			answers[i] = d.renew(r.Hold, r.TTL, true)
 		}
 		errs = answers
 		return nil

@@ -96,9 +96,15 @@ func (s *Store) Start() {
 	if s.has(TokensOnRestart) {
 		s.last = 0
 	}
+	if s.has(TokensFromQueue) {
+		s.last = 0
+	}
 	for _, q := range s.queues {
 		for _, t := range q.tickets {
 			t.touched = time.Now()
+			if s.has(TokensFromQueue) {
+				s.last = max(s.last, t.token)
+			}
 		}
 	}
 	s.change()
