@@ -104,7 +104,8 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 }
 
 func newDriver(db *sql.DB, o options, w *wire) *Driver {
-	s := &store{opts: o, w: w, db: db, extra: make(chan struct{}, 1)}
+	s := &store{opts: o, w: w, db: db}
+	s.conns = s.pooled()
 	s.listening.Store(&listening{})
 	d := &Driver{s: s, txQueues: txQueues{names: make(map[string]*txQueue)}}
 	s.closed, d.stop = context.WithCancel(context.Background())

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -60,8 +61,7 @@ func (d *Driver) Take(ctx context.Context, r driver.Request, until func() int64)
 	return d.s.Take(ctx, 1<<16, r, until)
 }
 
-// TakeExtra takes the connection beyond the pool's limit, until the result is called.
-func (d *Driver) TakeExtra() (free func()) {
-	d.s.extra <- struct{}{}
-	return func() { <-d.s.extra }
+// UseConn calls f with a connection, as a request does.
+func (d *Driver) UseConn(ctx context.Context, f func()) error {
+	return d.s.conns.Use(ctx, func(*sql.Conn) error { f(); return nil })
 }

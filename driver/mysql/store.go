@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/internal/retry"
 )
 
@@ -18,9 +19,9 @@ type store struct {
 	w    *wire
 	db   *sql.DB
 
+	conns     *sqlqueue.Pool[*sql.Conn]
 	closed    context.Context           //nolint:containedctx // ends when Close does
 	created   atomic.Bool               // they were there: they are not created again
-	extra     chan struct{}             // held while there is a connection beyond the pool's limit
 	idleStale atomic.Bool               // idle connections may have ended
 	start     atomic.Uint64             // of the server that statements are meant for; 0: not known
 	before    atomic.Uint64             // the same, of the last one that was known

@@ -7,7 +7,6 @@ import (
 
 // Sweep implements sqlqueue.Store.
 func (s *store) Sweep(ctx context.Context, after string) (last string, busy int64, err error) {
-	ctx = spare(ctx)
 	if after == "" {
 		if err := s.sweepProcesses(ctx); err != nil {
 			return "", 0, err
@@ -57,7 +56,6 @@ func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (l
 	if done {
 		statement = "sweep_done"
 	}
-	ctx = spare(ctx)
 	n, err := s.change(ctx, statement, values{left: life})
 	if err != nil || n > 0 || done {
 		return 0, err

@@ -110,8 +110,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
 	s := &store{
 		opts: o, w: w, pool: pool, mode: pool.Config().ConnConfig.DefaultQueryExecMode,
-		extra: make(chan *pgx.Conn), opened: make(chan struct{}, 1),
 	}
+	s.conns = s.pooled()
 	d := &Driver{s: s}
 	d.build(sqlqueue.Options{})
 	return d
@@ -171,7 +171,7 @@ func (s *store) checkRights(ctx context.Context, sql string) error {
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
 	version, err = sqlqueue.Repeat(ctx, d.Engine, true, func() (version string, err error) {
-		err = d.s.with(ctx, false, func(c *pgx.Conn) error {
+		err = d.s.with(ctx, func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
 		})
 		return version, err

@@ -173,7 +173,7 @@ const sweepMost = 100
 
 // Sweep implements sqlqueue.Store.
 func (s *store) Sweep(ctx context.Context, after string) (last string, busy int64, err error) {
-	_, err = query(ctx, s, sending{spare: true}, func(row pgx.CollectableRow) (struct{}, error) {
+	_, err = query(ctx, s, sending{}, func(row pgx.CollectableRow) (struct{}, error) {
 		var name []byte // nil: there are no more
 		err := row.Scan(&name, &busy)
 		last = string(name)
@@ -184,7 +184,7 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 
 // SweepTurn implements sqlqueue.Store.
 func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (left time.Duration, err error) {
-	micros, err := query(ctx, s, sending{spare: true}, pgx.RowTo[int64], s.w.sweeper, sqlqueue.Micros(life), done)
+	micros, err := query(ctx, s, sending{}, pgx.RowTo[int64], s.w.sweeper, sqlqueue.Micros(life), done)
 	if err != nil {
 		return 0, err
 	}

@@ -83,7 +83,7 @@ func (s *store) createSchema(ctx context.Context, missing error) error {
 	if !s.opts.create || s.used.Load() {
 		return s.whyMissing(ctx, missing)
 	}
-	err := s.with(ctx, false, func(c *pgx.Conn) error {
+	err := s.with(ctx, func(c *pgx.Conn) error {
 		return inReadWrite(ctx, c, func(tx pgx.Tx) error { return s.w.create(ctx, tx.Conn(), missing) })
 	})
 	var other *versionError
@@ -103,7 +103,7 @@ func (s *store) isNothingThere(ctx context.Context, missing error) (nothing bool
 }
 
 func (s *store) state(ctx context.Context, missing error) (there state, err error) {
-	err = s.with(ctx, false, func(c *pgx.Conn) (err error) {
+	err = s.with(ctx, func(c *pgx.Conn) (err error) {
 		there, err = s.w.state(ctx, c, missing)
 		return err
 	})

@@ -16,16 +16,20 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, driver.ErrClosed
 	}
 	w := e.book.add(r)
+	defer e.book.remove(w) // unless its wait has ended; also after a panic in the user's code
 	g, queued, err := e.take(ctx, r, w)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		StartSweeps(e)
 	}
-	if !queued {
-		e.book.remove(w, err == nil)
-		if err == nil && !e.opts.ListenToWait {
+	switch {
+	case err != nil:
+		return g, err
+	case !queued:
+		e.book.hold(w)
+		if !e.opts.ListenToWait {
 			e.listenFirst(ctx)
 		}
-		return g, err
+		return g, nil
 	}
 	if r.Joined != nil {
 		r.Joined()
@@ -36,10 +40,8 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		g, err := e.granted(ctx, r, o)
 		return g, e.gone(r.ID, err)
 	case <-ctx.Done():
-		e.book.remove(w, false)
 		return driver.Grant{}, errors.Join(context.Cause(ctx), e.book.lastFault())
 	case <-e.life.Done():
-		e.book.remove(w, false)
 		return driver.Grant{}, driver.ErrClosed
 	}
 }

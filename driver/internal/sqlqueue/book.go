@@ -139,16 +139,23 @@ func (b *book) queued(w *waiter, due time.Duration) bool {
 	return true
 }
 
-// remove removes a waiter, if it is there. With granted its ticket is held.
-func (b *book) remove(w *waiter, granted bool) {
+// remove removes a waiter, if it is there.
+func (b *book) remove(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byID[w.id] == w {
 		b.drop(w)
 	}
-	if granted {
-		b.held[w.id] = struct{}{}
+}
+
+// hold records that a ticket was granted at once.
+func (b *book) hold(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byID[w.id] == w {
+		b.drop(w)
 	}
+	b.held[w.id] = struct{}{}
 }
 
 // drop is remove with mu held.

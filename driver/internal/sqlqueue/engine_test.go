@@ -16,7 +16,9 @@ type fakeStore struct {
 	take       func(until int64) (Answer, error)
 	connecting time.Duration // before a ticket is requested
 	heartbeat  func(process int64) Heartbeat
-	sent       time.Time // when Remove was called last
+	beating    time.Duration // how long a heartbeat takes
+	cut        int           // heartbeats whose context has ended
+	sent       time.Time     // when Remove was called last
 }
 
 func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until func() int64) (Answer, error) {
@@ -29,8 +31,14 @@ func (s *fakeStore) Remove(context.Context, int64, driver.Hold) (Removal, error)
 	return Removal{}, nil
 }
 
-func (s *fakeStore) Heartbeat(_ context.Context, process int64, _ time.Duration, _ bool) (Heartbeat, error) {
-	return s.heartbeat(process), nil
+func (s *fakeStore) Heartbeat(ctx context.Context, process int64, _ time.Duration, _ bool) (Heartbeat, error) {
+	select {
+	case <-time.After(s.beating):
+		return s.heartbeat(process), nil
+	case <-ctx.Done():
+		s.cut++
+		return Heartbeat{}, ctx.Err()
+	}
 }
 
 func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error) {
@@ -194,6 +202,36 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 			}
 		default:
 			t.Error("the wait goes on")
+		}
+	})
+}
+
+// A registration that hangs gives up its connection as often as a heartbeat does, and is sent again.
+func TestRegistrationThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{beating: time.Hour, heartbeat: func(int64) Heartbeat { return Heartbeat{Number: 1} }}
+		e := New(Options{Store: s, Liveness: 4 * time.Second})
+		defer e.Close()
+		time.AfterFunc(4500*time.Millisecond, func() { s.beating = 0 })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := e.register(ctx, e.book.current(), time.Now()); err != nil || s.cut != 5 {
+			t.Errorf("after %d heartbeats without an answer: %v", s.cut, err)
+		}
+	})
+}
+
+// A panic in the user's code under a request for a ticket leaves nobody who waits.
+func TestPanicInARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{take: func(int64) (Answer, error) { panic("the user's") }}
+		e := New(Options{Store: s, Liveness: time.Second})
+		defer e.Close()
+		panics(t, func() {
+			_, _ = e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true})
+		})
+		if len(e.book.byID) > 0 || len(e.book.taking) > 0 {
+			t.Errorf("%d tickets wait and %d are asked for", len(e.book.byID), len(e.book.taking))
 		}
 	})
 }
