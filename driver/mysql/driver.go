@@ -142,7 +142,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	for _, statement := range []string{
 		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
 	} {
-		if _, err := sqlqueue.Repeat(ctx, d.e, true, func() (sql.Result, error) { return d.s.exec(ctx, statement, values{}) }); err != nil {
+		if _, err := sqlqueue.Repeat(ctx, d.e, true, func() (sql.Result, error) { return d.s.exec(ctx, statement, nil) }); err != nil {
 			return err
 		}
 	}

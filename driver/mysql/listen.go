@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
@@ -67,12 +69,12 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 	if err != nil {
 		return err
 	}
-	l := &listener{s: s, c: c, in: in}
-	l.v.process = sqlqueue.Channel(process) << 16
-	l.v.last = l.v.process + 1<<16 - 1
-	if err := c.QueryRowContext(bounded, s.w.render("self", l.v)).Scan(&l.v.start, &l.v.connection); err != nil {
+	var on listening
+	if err := c.QueryRowContext(bounded, s.w.render("self", nil)).Scan(&on.server, &on.connection); err != nil {
 		return err
 	}
+	first := sqlqueue.Channel(process) << 16
+	l := &listener{s: s, c: c, in: in, v: values{"process": first, "last": first + 1<<16 - 1, "start": on.server, "connection": on.connection}}
 	if _, err := other.ExecContext(bounded, s.w.render("bed", l.v)); err != nil {
 		return err
 	}
@@ -80,9 +82,8 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 	if _, err := c.ExecContext(bounded, "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"); err != nil {
 		return err
 	}
-	s.listening.Store(&listening{l.v.start, l.v.connection})
-	v := l.v
-	v.process = process // its row, if the ID has not changed since: a range would lock the rows of others
+	s.listening.Store(&on)
+	v := maps.Clone(l.v).with(values{"process": process}) // its row, if the ID has not changed since: a range would lock the rows of others
 	if _, err := s.exec(bounded, "listening", v); err != nil {
 		return err
 	}
@@ -102,7 +103,9 @@ type listener struct {
 	s  *store
 	c  *sql.Conn
 	in *sqlqueue.Inbox
-	v  values // of its statements; seqs: the grants that are known
+	v  values // of its statements
+
+	known []uint64 // the tokens of grants
 }
 
 // test finds out whether the connection can be woken.
@@ -129,11 +132,7 @@ func (l *listener) test(ctx context.Context) error {
 func (l *listener) sleep(ctx context.Context) (how int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sleepFor*time.Second+sleepBound)
 	defer cancel()
-	v := l.v
-	v.key = sleepFor
-	if len(v.seqs) == 0 {
-		v.seqs = []uint64{0}
-	}
+	v := maps.Clone(l.v).with(values{"key": sleepFor, "seqs": append(l.known, 0)}) // NOT IN needs one
 	err = l.c.QueryRowContext(ctx, l.s.w.render("sleep", v)).Scan(&how)
 	if code(err) == errInterrupted {
 		return woken, nil
@@ -167,15 +166,11 @@ func (l *listener) next(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known := make(map[uint64]bool, len(l.v.seqs))
-	for _, seq := range l.v.seqs {
-		known[seq] = true
-	}
-	l.v.seqs = l.v.seqs[:0]
-	news := false
+	known, news := l.known, false
+	l.known = nil
 	for _, g := range grants {
-		l.v.seqs = append(l.v.seqs, g.Token)
-		if !known[g.Token] {
+		l.known = append(l.known, g.Token)
+		if !slices.Contains(known, g.Token) {
 			l.in.Granted(g)
 			news = true
 		}

@@ -70,7 +70,7 @@ func scanDone(rows *sql.Rows) (d done, err error) {
 // procedureStatements are the statements that create the procedures, where they are missing.
 func (w *wire) procedureStatements() (all []string) {
 	for _, name := range procedures {
-		text := w.render(name, values{})
+		text := w.render(name, nil)
 		all = append(all, strings.Replace(text, "CREATE PROCEDURE", "CREATE PROCEDURE IF NOT EXISTS", 1))
 	}
 	return all

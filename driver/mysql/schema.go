@@ -100,7 +100,7 @@ func (e *versionError) Unwrap() error { return e.missing }
 func (s *store) checkVersion(ctx context.Context, missing error) error {
 	var comments []string
 	err := retryRolledBack(ctx, func() (err error) {
-		comments, err = queryOnce(ctx, s, s.w.render("schema", values{}), scanOne[string])
+		comments, err = queryOnce(ctx, s, s.w.render("schema", nil), scanOne[string])
 		return err
 	})
 	switch {
@@ -143,7 +143,7 @@ func (s *store) createTables(ctx context.Context, conn *sql.Conn) error {
 
 // checkAutocommit returns an error if autocommit is off in a session.
 func (s *store) checkAutocommit(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, s.w.render("autocommit", values{}))
+	_, err := conn.ExecContext(ctx, s.w.render("autocommit", nil))
 	if code(err) == errRange {
 		err = autocommitError(err)
 	}

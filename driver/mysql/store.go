@@ -75,7 +75,7 @@ func look[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows
 			return all, nil
 		}
 		if code(err) == errNoTable {
-			tables, err := queryOnce(ctx, s, s.w.render("schema", values{}), scanOne[string])
+			tables, err := queryOnce(ctx, s, s.w.render("schema", nil), scanOne[string])
 			if err == nil && len(tables) == 0 {
 				return nil, nil
 			}

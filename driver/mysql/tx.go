@@ -53,7 +53,7 @@ func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 // lasts returns nil if tx goes on after a lock wait that timed out. Otherwise the server has rolled it back, and would
 // execute and commit each further statement by itself.
 func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
-	rows, err := tx.QueryContext(ctx, d.s.w.render("tx_rolls_back", values{}))
+	rows, err := tx.QueryContext(ctx, d.s.w.render("tx_rolls_back", nil))
 	rollsBack, err := scanAll(rows, err, scanOne[bool])
 	if err != nil {
 		return errors.Join(timeout, err)
@@ -184,7 +184,7 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 	Token() uint64
 },
 ) error {
-	v := values{Request: driver.Request{Name: lock.Name()}, token: lock.Token()}
+	v := values{"name": lock.Name(), "token": lock.Token()}
 	// Mark it with another connection: tx would lock the whole row, and so whoever wants the name, or another of its slot.
 	n, err := d.s.change(ctx, "guard", v)
 	held := n > 0
@@ -198,7 +198,7 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 		err = driver.ErrLost
 	}
 	if err != nil {
-		return fmt.Errorf("mysql: guard a transaction by %q: %w", v.Name, err)
+		return fmt.Errorf("mysql: guard a transaction by %q: %w", lock.Name(), err)
 	}
 	return nil
 }
