@@ -73,12 +73,12 @@ type engine interface {
 // Driver takes tickets in a MySQL or MariaDB database. See the package comment.
 type Driver struct {
 	engine
-	e        *sqlqueue.Engine
-	s        *store
-	owned    bool               // the database is ours to close
-	stop     context.CancelFunc // ends the requests that are under way
-	txQueues txQueues
-	closed   sync.Once
+	e       *sqlqueue.Engine
+	s       *store
+	owned   bool               // the database is ours to close
+	stop    context.CancelFunc // ends the requests that are under way
+	txTurns txTurns
+	closed  sync.Once
 }
 
 var (
@@ -107,7 +107,7 @@ func newDriver(db *sql.DB, o options, w *wire) *Driver {
 	s := &store{opts: o, w: w, db: db}
 	s.conns = s.pooled()
 	s.listening.Store(&listening{})
-	d := &Driver{s: s, txQueues: txQueues{names: make(map[string]*txQueue)}}
+	d := &Driver{s: s, txTurns: newTxTurns()}
 	s.closed, d.stop = context.WithCancel(context.Background())
 	d.build(sqlqueue.Options{})
 	return d
@@ -142,7 +142,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	for _, statement := range []string{
 		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
 	} {
-		if _, err := sqlqueue.Repeat(ctx, d.e, true, func() (sql.Result, error) { return d.s.exec(ctx, statement, nil) }); err != nil {
+		if _, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (sql.Result, error) { return d.s.exec(ctx, statement, nil) }); err != nil {
 			return err
 		}
 	}
@@ -151,8 +151,8 @@ func (d *Driver) Ping(ctx context.Context) error {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
-	found, err := sqlqueue.Repeat(ctx, d.e, true, func() ([]string, error) {
-		return queryOnce(ctx, d.s, "SELECT VERSION()", scanOne[string])
+	found, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Twice, func() ([]string, error) {
+		return queryAny(ctx, d.s, "SELECT VERSION()", scanOne[string])
 	})
 	if err != nil {
 		return "", err

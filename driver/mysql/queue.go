@@ -134,9 +134,6 @@ func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sql
 
 // Break implements sqlqueue.Store.
 func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
-	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // there may be no tables
-		return sqlqueue.Removal{}, err
-	}
 	return s.removal(ctx, valuesOf(name, "").with(values{"process": process, "token": token}))
 }
 
@@ -306,7 +303,7 @@ func (s *store) Advance(ctx context.Context, process int64, name string) ([]sqlq
 
 // Queue implements sqlqueue.Store.
 func (s *store) Queue(ctx context.Context, name string) ([]driver.Ticket, error) {
-	return look(ctx, s, s.w.render("inspect", valuesOf(name, "")), func(rows *sql.Rows) (t driver.Ticket, err error) {
+	return query(ctx, s, s.w.render("inspect", valuesOf(name, "")), func(rows *sql.Rows) (t driver.Ticket, err error) {
 		var since, left int64
 		err = rows.Scan(&t.Token, &t.ID, &t.Owner, &t.Note, &t.Shared, &t.Limit, &t.Held, &since, &left)
 		t.Since = time.UnixMicro(since)
@@ -319,5 +316,5 @@ func (s *store) Queue(ctx context.Context, name string) ([]driver.Ticket, error)
 
 // Names implements sqlqueue.Store. It reads the whole table.
 func (s *store) Names(ctx context.Context) ([]string, error) {
-	return look(ctx, s, s.w.render("list", nil), scanOne[string])
+	return query(ctx, s, s.w.render("list", nil), scanOne[string])
 }

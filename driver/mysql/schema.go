@@ -96,37 +96,30 @@ func (e *versionError) Error() string {
 
 func (e *versionError) Unwrap() error { return e.missing }
 
-// checkVersion returns an error if the tables are there and of another edition. missing is the error that led to this.
-func (s *store) checkVersion(ctx context.Context, missing error) error {
-	var comments []string
-	err := retryRolledBack(ctx, func() (err error) {
-		comments, err = queryOnce(ctx, s, s.w.render("schema", nil), scanOne[string])
-		return err
-	})
+// Tables implements sqlqueue.Store.
+func (s *store) Tables(ctx context.Context, missing error, create bool) (there bool, err error) {
+	comments, err := queryAny(ctx, s, s.w.render("schema", nil), scanOne[string])
 	switch {
-	case code(err) == errRange:
-		return autocommitError(err)
 	case err != nil:
-		return err
+		return false, err
 	case len(comments) > 0 && comments[0] != commentBegin+s.w.edition.String():
-		return &versionError{w: s.w, comment: comments[0], missing: missing}
-	}
-	return nil
-}
-
-// create creates the tables. missing is the error of a statement that did not find them.
-func (s *store) create(ctx context.Context, missing error) error {
-	if err := s.checkVersion(ctx, missing); err != nil { // some tables are there
-		return err
-	}
-	if !s.opts.create {
-		return fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
+		return false, &versionError{w: s.w, comment: comments[0], missing: missing}
+	case code(missing) == errNoColumn:
+		return false, missing
+	case len(comments) > 0 && (s.created.Load() || !create): // somebody has just created them
+		return true, nil
+	case s.created.Load():
+		return false, droppedError(missing)
+	case !s.opts.create:
+		return false, fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", missing)
+	case !create:
+		return false, nil
 	}
-	if err := s.with(ctx, s.createProcedures); err != nil { // first: who finds the tables relies on them
-		return err
+	if err = s.with(ctx, s.createProcedures); err == nil { // first: who finds the tables relies on them
+		err = s.with(ctx, s.createTables)
 	}
-	return s.with(ctx, s.createTables)
+	return err == nil, err
 }
 
 func (s *store) createTables(ctx context.Context, conn *sql.Conn) error {
@@ -144,10 +137,7 @@ func (s *store) createTables(ctx context.Context, conn *sql.Conn) error {
 // checkAutocommit returns an error if autocommit is off in a session.
 func (s *store) checkAutocommit(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, s.w.render("autocommit", nil))
-	if code(err) == errRange {
-		err = autocommitError(err)
-	}
-	return err
+	return explain(err)
 }
 
 // createProcedures creates the procedures where they are missing. They are parsed, and executed, in the SQL mode of the
@@ -178,10 +168,7 @@ func createPart(ctx context.Context, conn *sql.Conn, statement string) error {
 	const replace, ifNot = "CREATE OR REPLACE ", "CREATE PROCEDURE IF NOT EXISTS "
 	view, procedure := strings.Contains(statement, replace), strings.Contains(statement, ifNot)
 	statement = strings.Replace(strings.Replace(statement, replace, "CREATE ", 1), ifNot, "CREATE PROCEDURE ", 1) // of MySQL 8.0.29
-	err := retryRolledBack(ctx, func() error {                                                                    // others may create them, too
-		_, err := conn.ExecContext(ctx, statement)
-		return err
-	})
+	_, err := conn.ExecContext(ctx, statement)
 	switch {
 	case view && (denied(err) || code(err) == errTableExists), code(err) == errProcedureExists:
 		return nil

@@ -77,47 +77,33 @@ func (e *schemaError) Unwrap() []error {
 	return []error{e.cause, e.missing} // the code is that of the cause
 }
 
-// createSchema creates the tables, because a statement failed without them. It returns nil if the statement may succeed
-// now.
-func (s *store) createSchema(ctx context.Context, missing error) error {
-	if !s.opts.create || s.used.Load() {
-		return s.whyMissing(ctx, missing)
+// Tables implements sqlqueue.Store.
+func (s *store) Tables(ctx context.Context, missing error, create bool) (there bool, err error) {
+	used := s.used.Load()
+	mayCreate := s.opts.create && !used
+	if !mayCreate || !create {
+		var is state
+		err = s.with(ctx, func(c *pgx.Conn) error {
+			is, err = s.w.state(ctx, c, missing)
+			return err
+		})
+		switch {
+		case err != nil || is.complete: // somebody has created it since the statement failed
+			return err == nil, err
+		case !mayCreate:
+			return false, &schemaError{missing: missing, used: used, part: is.table}
+		case !is.table:
+			return false, nil
+		}
 	}
-	err := s.with(ctx, func(c *pgx.Conn) error {
+	err = s.with(ctx, func(c *pgx.Conn) error {
 		return inReadWrite(ctx, c, func(tx pgx.Tx) error { return s.w.create(ctx, tx.Conn(), missing) })
 	})
 	var other *versionError
 	if err != nil && code(err) != "" && !errors.As(err, &other) {
-		return &schemaError{missing: missing, cause: err}
+		err = &schemaError{missing: missing, cause: err}
 	}
-	return err
-}
-
-// isNothingThere reports whether there are no tables yet, which this driver may create.
-func (s *store) isNothingThere(ctx context.Context, missing error) (nothing bool, err error) {
-	if !s.opts.create || s.used.Load() {
-		return false, nil
-	}
-	there, err := s.state(ctx, missing)
-	return err == nil && !there.table, err
-}
-
-func (s *store) state(ctx context.Context, missing error) (there state, err error) {
-	err = s.with(ctx, func(c *pgx.Conn) (err error) {
-		there, err = s.w.state(ctx, c, missing)
-		return err
-	})
-	return there, err
-}
-
-// whyMissing returns an error that explains what is missing, if this driver must not create it. It returns nil if nothing
-// is: somebody has created it since the statement failed, and another statement of this driver has used it.
-func (s *store) whyMissing(ctx context.Context, missing error) error {
-	there, err := s.state(ctx, missing)
-	if err != nil || there.complete {
-		return err
-	}
-	return &schemaError{missing: missing, used: s.used.Load(), part: there.table}
+	return err == nil, err
 }
 
 // create runs the SQL of the schema, on a connection that is in a transaction. Many programs may do so at once. Another

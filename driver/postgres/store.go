@@ -92,57 +92,10 @@ func hangUp(ctx context.Context, c *pgx.Conn) {
 type sending struct {
 	sent  *time.Time   // set to the moment before the statement is sent; may be nil
 	until func() int64 // called then: the last argument; may be nil
-	looks bool         // it changes nothing: where there are no tables yet it finds nothing, and creates none
 }
 
-// query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
-// before, it creates them and sends the statement again.
+// query sends one statement and returns its rows.
 func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
-	for range 4 { // each reason to send it again occurs once
-		strict := s.strict.Load()
-		all, err = queryOnce(ctx, s, how, row, sql, args...)
-		switch code(err) {
-		case codeIsolation:
-			s.strict.Store(true)
-		case codeReadOnly:
-			if strict || !s.strict.Load() {
-				return nil, err
-			}
-		case "26000", "42P05": // a prepared statement does not exist, or exists already: a pooler
-			s.unprepared.Store(true)
-		case "42883", "42P01", "3F000": // no such function, table, schema
-			if how.looks {
-				if nothing, err := s.isNothingThere(ctx, err); nothing || err != nil {
-					return nil, err
-				}
-			}
-			if err := s.createSchema(ctx, err); err != nil {
-				return nil, err
-			}
-		default:
-			if err == nil && !s.used.Load() {
-				s.used.Store(true)
-			}
-			return all, err
-		}
-	}
-	return nil, err
-}
-
-// inReadWrite runs f in a transaction, whatever the database's defaults.
-func inReadWrite(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
-	begun := false
-	err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
-		begun = true
-		return f(tx)
-	})
-	if !begun && code(err) == "0A000" {
-		return fmt.Errorf("%w: %w", errReplica, err)
-	}
-	return err
-}
-
-func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	args = append([]any{s.execMode()}, args...)
 	err = s.with(ctx, func(c *pgx.Conn) error {
 		return interruptible(ctx, c, func(ctx context.Context) error {
@@ -164,7 +117,30 @@ func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToF
 			return inReadWrite(ctx, c, func(tx pgx.Tx) error { return collect(tx.Query(ctx, sql, args...)) })
 		})
 	})
+	switch code(err) {
+	case codeIsolation:
+		s.strict.Store(true)
+	case codeNoStatement, codeStatementExists:
+		s.unprepared.Store(true)
+	default:
+		if err == nil && !s.used.Load() {
+			s.used.Store(true)
+		}
+	}
 	return all, err
+}
+
+// inReadWrite runs f in a transaction, whatever the database's defaults.
+func inReadWrite(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
+	begun := false
+	err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		begun = true
+		return f(tx)
+	})
+	if !begun && code(err) == "0A000" {
+		return fmt.Errorf("%w: %w", errReplica, err)
+	}
+	return err
 }
 
 // execMode is how pgx executes statements: prepared once, which is fastest, unless the pool's configuration says

@@ -71,7 +71,7 @@ func init() {
 		},
 		mutant{
 			name: "postgres: a broken connection counts as a refusal", file: "driver/postgres/errors.go",
-			old: "\treturn pgconn.SafeToRetry(err) || isConnect(err)\n", new: "\treturn err != nil\n",
+			old: "\treturn pgconn.SafeToRetry(err) || isConnect\n", new: "\treturn err != nil\n",
 		},
 	)
 }

@@ -51,7 +51,7 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 	defer e.book.endTake(r.ID)
 	unanswered := false
 	for {
-		answer, err := Repeat(ctx, e, true, func() (Answer, error) {
+		answer, err := Repeat(ctx, e, Creates, func() (Answer, error) {
 			answered := func() {}
 			a, err := e.store.Take(ctx, w.process, r, func() int64 {
 				answered()

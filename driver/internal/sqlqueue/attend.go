@@ -133,7 +133,7 @@ func (t *task) heartbeat() {
 	var alive bool
 	// After an outage every connection of a pool is broken, which is noticed when it is used. Waiting tickets would
 	// expire if each broken connection delayed the heartbeat by an interval.
-	granted, err := Repeat(ctx, e, true, func() (granted Mine, err error) {
+	granted, err := Repeat(ctx, e, Twice, func() (granted Mine, err error) {
 		alive, granted, err = e.heartbeat(ctx, process, !registered)
 		return granted, err
 	})
@@ -211,7 +211,8 @@ func (t *task) checkQueues(now time.Time) {
 func (t *task) act(ctx context.Context, name string, process int64, due Due) time.Duration {
 	b := &t.e.book
 	if due.In < 0 {
-		if grants, err := t.e.store.Advance(ctx, process, name); err == nil { // else the next time
+		grants, err := Repeat(ctx, t.e, Twice, func() ([]Grant, error) { return t.e.store.Advance(ctx, process, name) })
+		if err == nil { // else the next time
 			t.e.deliver(grants)
 		}
 		return min(t.e.heartbeatEvery(), longestPoll) // it may have to wait for a transaction that guards a ticket

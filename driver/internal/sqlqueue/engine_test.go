@@ -71,6 +71,8 @@ func (*fakeStore) Queue(context.Context, string) ([]driver.Ticket, error) { retu
 
 func (*fakeStore) Names(context.Context) ([]string, error) { return nil, nil }
 
+func (*fakeStore) Tables(context.Context, error, bool) (bool, error) { return false, nil }
+
 func (*fakeStore) Class(err error) Class {
 	if errors.Is(err, errDeadlock) {
 		return Undone | Passing

@@ -118,7 +118,7 @@ func (e *Engine) register(ctx context.Context, then int64, asked time.Time) erro
 	if registered {
 		e.book.expired(process)
 	}
-	_, err := Repeat(ctx, e, true, func() (none struct{}, err error) {
+	_, err := Repeat(ctx, e, Twice, func() (none struct{}, err error) {
 		for late := true; late && !e.life.Closed(); {
 			bound, cancel := e.bound(ctx)
 			err = e.showNewProcess(bound)
