@@ -159,7 +159,7 @@ func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 	}
 	name, text := "MySQL ", found[0]
 	if strings.Contains(text, "MariaDB") {
-		name, text = "MariaDB ", strings.TrimPrefix(text, "5.5.5-") // a prefix for old replicas
+		name = "MariaDB "
 	}
 	text, _, _ = strings.Cut(text, "-") // -MariaDB-0+deb12u1
 	return name + text, nil

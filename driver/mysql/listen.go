@@ -13,16 +13,12 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// A process that waits has a connection on which a statement sleeps, and nothing else is executed. It waits for a lock of
-// GET_LOCK that another connection of the process has: SLEEP would do, but where several
-// connections sleep, MariaDB's KILL QUERY of one may take two seconds, and holds up the others. Whoever grants
-// one of its tickets interrupts that statement (KILL QUERY), for which an account needs no right among its own connections.
-// The process then reads what it was granted. A statement begins to sleep only if it finds no grant that the process does
-// not know, so none is missed in between.
+// How a process is woken is in the package comment. It sleeps by GET_LOCK: SLEEP would do, but where several connections
+// sleep, MariaDB's KILL QUERY of one may take two seconds, and holds up the others. A statement begins to sleep only if it
+// finds no grant that the process does not know, so none is missed in between.
 //
-// The row of the process has the number of the connection, and the start of the server that has given it. The name of the
-// lock has both. Nothing is interrupted where nobody has that lock: the server was restarted since, or is another one, and
-// may have given the number to another connection. The connection is closed afterwards, and not returned to the pool.
+// The name of the lock has the number of the connection and the start of the server that has given it: nothing is
+// interrupted on a server that was restarted since, or is another one, and may have given the number to somebody else.
 
 // listening is what wakes a process: a connection, and the start of its server. 0: nothing.
 type listening struct {

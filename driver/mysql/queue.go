@@ -223,21 +223,13 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration, create bool) (h sqlqueue.Heartbeat, err error) {
 	l := s.listening.Load()
 	v := values{"process": process, "ttl": life, "start": l.server, "connection": l.connection}
+	statement := "heartbeat"
+	if create {
+		statement = "register"
+	}
 	h.Sent = time.Now()
-	r, err := s.exec(ctx, "heartbeat", v)
-	if err != nil {
-		return h, err
-	}
-	n, err1 := r.RowsAffected()
-	h.Number, err = r.LastInsertId()
-	if err = cmp.Or(err1, err); n == 0 {
-		h.Number = 0
-		if err == nil && create { // somebody else may just have done so
-			h.Number, err = s.insert(ctx, "register", v)
-		}
-		return h, err
-	}
-	if l.connection == 0 && err == nil {
+	h.Number, err = s.insert(ctx, statement, v)
+	if l.connection == 0 && err == nil && h.Number > 0 {
 		h.Mine, err = s.Mine(ctx, process, false)
 	}
 	return h, err

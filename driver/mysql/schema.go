@@ -86,12 +86,12 @@ type versionError struct {
 func (e *versionError) Error() string {
 	have, ok := strings.CutPrefix(e.comment, commentBegin)
 	if !ok {
-		have = "before 2, unless the table is another program's"
+		have = "unknown, or the table is another program's"
 	}
 	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
-		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s, %s) and "+
+		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s) and "+
 		"create those of the new version with the SQL that mysql.Schema returns (locker schema mysql), or choose another prefix",
-		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.processes, e.w.tx, "`"+e.w.prefix+"_epochs`") // of version 3
+		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.processes, e.w.tx)
 }
 
 func (e *versionError) Unwrap() error { return e.missing }

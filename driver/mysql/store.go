@@ -48,8 +48,7 @@ func (s *store) change(ctx context.Context, name string, v values) (int64, error
 	return r.RowsAffected()
 }
 
-// insert sends a statement that inserts a ticket. It returns the number of the row, or what the statement has set in its
-// place.
+// insert is exec for a statement of which only the number of the row that it inserts matters, or what it sets in its place.
 func (s *store) insert(ctx context.Context, name string, v values) (key int64, err error) {
 	r, err := s.exec(ctx, name, v)
 	if err != nil {

@@ -18,12 +18,12 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: an unanswered request for a ticket is none", file: engine + "acquire.go",
-			old: "\t\t\t\tunanswered = true\n", new: "",
+			old: "unanswered, arrives = true, later(arrives, sent)", new: "arrives = later(arrives, sent)",
 		},
 		mutant{
 			name: "sqlqueue: the time of a request for a ticket counts from before the wait for a connection", file: engine + "acquire.go",
-			old: "\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
-			new: "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n",
+			old: "\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
+			new: "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n",
 		},
 		mutant{
 			name: "sqlqueue: a provisional lease counts from its grant", file: engine + "book.go",

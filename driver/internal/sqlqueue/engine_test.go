@@ -168,8 +168,8 @@ func TestForgetsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook(time.Second)
 		for i := range 1000 {
-			b.sending(string(rune('a'+i)), takeBound)
-			b.tidy()
+			id := string(rune('a' + i))
+			b.asked(id, later(b.ask(id), time.Now().Add(takeBound)))
 			time.Sleep(takeBound / 10)
 		}
 		if n := len(b.arriving); n > 100 {
@@ -232,8 +232,8 @@ func TestPanicInARequest(t *testing.T) {
 		panics(t, func() {
 			_, _ = e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true})
 		})
-		if len(e.book.byID) > 0 || len(e.book.taking) > 0 {
-			t.Errorf("%d tickets wait and %d are asked for", len(e.book.byID), len(e.book.taking))
+		if len(e.book.byID) > 0 || len(e.book.arriving) > 0 {
+			t.Errorf("%d tickets wait and %d are asked for", len(e.book.byID), len(e.book.arriving))
 		}
 	})
 }

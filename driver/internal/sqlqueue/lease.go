@@ -54,7 +54,7 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	if e.life.Closed() {
 		return driver.ErrClosed
 	}
-	arriving := e.book.mayTake(h.ID) // before this request is sent: what takes the ticket before it is executed does no harm
+	arriving := e.book.mayArrive(h.ID) // before this request is sent: what takes the ticket before it is executed does no harm
 	err := e.remove(ctx, h.ID, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })
 	if arriving {
 		return notYet(err)

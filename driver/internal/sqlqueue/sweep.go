@@ -81,11 +81,14 @@ func Sweep(ctx context.Context, e *Engine) (busy int64, err error) {
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(CloseBound, cancel) })
 	defer stop()
 	for last, more := "", true; more && ctx.Err() == nil; more = last != "" {
-		var n int64
-		if last, n, err = e.store.Sweep(until, last); err != nil {
+		last, err = Repeat(until, e, Twice, func() (string, error) {
+			next, n, err := e.store.Sweep(until, last)
+			busy += n
+			return next, err
+		})
+		if err != nil {
 			return busy, err
 		}
-		busy += n
 	}
 	return busy, nil
 }
