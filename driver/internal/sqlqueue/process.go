@@ -122,7 +122,7 @@ func (e *Engine) register(ctx context.Context, then int64, asked time.Time) erro
 		for late := true; late && !e.life.Closed(); {
 			bound, cancel := e.bound(ctx)
 			err = e.showNewProcess(bound)
-			late = bound.Err() != nil && ctx.Err() == nil
+			late = err != nil && bound.Err() != nil && ctx.Err() == nil
 			cancel()
 		}
 		return none, err
