@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -78,7 +77,6 @@ type Driver struct {
 	owned   bool               // the database is ours to close
 	stop    context.CancelFunc // ends the requests that are under way
 	txTurns txTurns
-	closed  sync.Once
 }
 
 var (
@@ -167,13 +165,10 @@ func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
-	var err error
-	d.closed.Do(func() {
-		err = d.engine.Close()
-		d.stop()
-		if d.owned {
-			err = d.s.db.Close()
-		}
-	})
+	err := d.engine.Close()
+	d.stop()
+	if d.owned {
+		err = d.s.db.Close()
+	}
 	return err
 }

@@ -92,10 +92,7 @@ func unavailable(err error) bool {
 		readOnly(err) || broken(err) || errors.As(err, &network)
 }
 
-var (
-	errLate    = errors.New("the request arrived too late")
-	errChanged = errors.New("the queue changed, or a lease ended, meanwhile")
-)
+var errChanged = errors.New("the queue changed, or a lease ended, meanwhile")
 
 // notDone is the error of a request that certainly had no effect: it was not sent, or its transaction was not committed.
 type notDone struct{ error }

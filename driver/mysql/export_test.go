@@ -27,13 +27,13 @@ func (d *Driver) SweepEvery(every time.Duration) { d.build(sqlqueue.Options{Swee
 func SlotOf(name string) uint64 { return slotOf(name) }
 
 // SlotColumn is the column of the table of slots.
-var SlotColumn = current.column()
+var SlotColumn = column(current)
 
 // An Edition is a version of the schema other than this package's.
-type Edition = edition
+type Edition = sqlqueue.Edition
 
 // NewEdition is an edition of a version, with the hash of a text.
-func NewEdition(version, hash string) Edition { return edition{version, hash} }
+func NewEdition(version, hash string) Edition { return Edition{Version: version, Hash: hash} }
 
 // Current is the edition of this package.
 var Current = current

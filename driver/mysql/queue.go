@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -22,75 +21,24 @@ var (
 
 // Take implements sqlqueue.Store. The name may be free, unless this process waits for something.
 func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
-	t := &taking{s: s, wait: r.Wait, until: until, start: s.start.Load()}
-	t.v = valuesOf(r.Name, r.ID).with(values{
+	start := s.start.Load()
+	isLate := func() bool { return start == 0 || until() == 0 }
+	v := valuesOf(r.Name, r.ID).with(values{
 		"process": process, "owner": r.Owner, "note": r.Note, "shared": r.Shared, "permits": r.Limit, "ttl": r.TTL, "mark": r.Wait,
-		"deadline": until, "start": t.start,
+		"deadline": until, "start": start,
 	})
-	what := done{}
-	if !s.waits() {
-		what, err = t.insert(ctx)
+	d := done{}
+	if !s.waits() && !isLate() {
+		a.Sent = time.Now()
+		d, err = s.takeFree(ctx, v, r.Wait)
 	}
-	if err == nil && what.what == doneNothing {
-		what, err = t.call(ctx)
+	if err == nil && d.what == doneNothing {
+		if isLate() {
+			return s.late(ctx, false)
+		}
+		a.Sent = time.Now()
+		d, err = s.call(ctx, "take_call", v)
 	}
-	if a = what.answer(sqlqueue.Answer{Sent: t.sent}); a.Result == sqlqueue.Late && err == nil || errors.Is(err, errLate) {
-		return s.late(ctx, what.what == doneNoSlot)
-	}
-	if what.what == doneOutlived {
-		err = errChanged
-	}
-	return a, err
-}
-
-// waits reports whether this process waits for something, or has until a while ago.
-func (s *store) waits() bool { return s.listening.Load().connection != 0 }
-
-// taking is a request for a ticket.
-type taking struct {
-	s     *store
-	v     values
-	wait  bool
-	until func() int64
-	start uint64    // of the server that it is for
-	sent  time.Time // before the last statement
-}
-
-// ready is called before a statement is sent.
-func (t *taking) ready() error {
-	if t.until() == 0 || t.start == 0 {
-		return errLate
-	}
-	t.sent = time.Now()
-	return nil
-}
-
-// insert takes the ticket if the name is free, and refuses it behind an exclusive holder if it does not wait.
-func (t *taking) insert(ctx context.Context) (d done, err error) {
-	if err := t.ready(); err != nil {
-		return d, err
-	}
-	switch key, err := t.s.insert(ctx, "take", t.v); {
-	case code(err) == errNull || code(err) == errDuplicate:
-	case err != nil:
-		return d, err
-	case key >= 1<<32:
-		d = done{what: doneIt, number: key}
-	case key > 0 && !t.wait:
-		d.what = doneRefused
-	}
-	return d, nil
-}
-
-func (t *taking) call(ctx context.Context) (d done, err error) {
-	if err := t.ready(); err != nil {
-		return d, err
-	}
-	return t.s.call(ctx, "take_call", t.v)
-}
-
-// answer is the answer to a request for a ticket.
-func (d done) answer(a sqlqueue.Answer) sqlqueue.Answer {
 	a.Grants = d.grants
 	switch d.what {
 	case doneIt:
@@ -104,9 +52,28 @@ func (d done) answer(a sqlqueue.Answer) sqlqueue.Answer {
 	case doneUnknown:
 		a.Result = sqlqueue.Unregistered
 	case doneLate, doneNoSlot:
-		a.Result = sqlqueue.Late
+		return s.late(ctx, d.what == doneNoSlot)
+	case doneOutlived:
+		err = errChanged
 	}
-	return a
+	return a, err
+}
+
+// waits reports whether this process waits for something, or has until a while ago.
+func (s *store) waits() bool { return s.listening.Load().connection != 0 }
+
+// takeFree takes a ticket if the name is free, and refuses it behind an exclusive holder if it does not wait.
+func (s *store) takeFree(ctx context.Context, v values, wait bool) (d done, err error) {
+	switch key, err := s.insert(ctx, "take", v); {
+	case code(err) == errNull || code(err) == errDuplicate:
+	case err != nil:
+		return d, err
+	case key >= 1<<32:
+		d = done{what: doneIt, number: key}
+	case key > 0 && !wait:
+		d.what = doneRefused
+	}
+	return d, nil
 }
 
 // late returns the answer to a request that arrived too late, or at another server than it was meant for, or did not find

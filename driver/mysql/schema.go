@@ -13,20 +13,12 @@ import (
 //go:embed schema.sql
 var schemaText string
 
-// An edition is a version of the tables and of the statements, with a hash of the tables'
-// text. It is part of the name of a column, so that no program inserts a ticket into tables
-// of another edition, and of the comment of the table of tickets.
-type edition struct{ version, hash string }
-
 // current is the edition of this package. Raise the version with any change of the tables,
 // and of the statements if programs with the old ones must not run beside the new.
-var current = edition{"6", sqlqueue.Hash(schemaText, proceduresText)}
+var current = sqlqueue.Edition{Version: "6", Hash: sqlqueue.Hash(schemaText, proceduresText)}
 
-func (e edition) column() string { return "slot" + e.version + "_" + e.hash }
-
-func (e edition) String() string { return e.version + " (" + e.hash + ")" }
-
-const commentBegin = "locker: tickets, schema "
+// column is the name of a column that statements name, so that no program inserts a ticket into tables of another edition.
+func column(e sqlqueue.Edition) string { return "slot" + e.Name() }
 
 // Schema returns the SQL that creates the tables, the view and the procedures for drivers with the same prefix. It is for programs
 // that do not let the driver create them. It has no transaction control, since these servers commit each such
@@ -84,14 +76,10 @@ type versionError struct {
 }
 
 func (e *versionError) Error() string {
-	have, ok := strings.CutPrefix(e.comment, commentBegin)
-	if !ok {
-		have = "unknown, or the table is another program's"
-	}
-	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
-		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s) and "+
-		"create those of the new version with the SQL that mysql.Schema returns (locker schema mysql), or choose another prefix",
-		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.processes, e.w.tx)
+	w := e.w
+	return w.edition.Differs(w.tickets, e.comment) + fmt.Sprintf("To move on, end all that use these tables, drop them "+
+		"(DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s) and create those of the new version with the SQL that "+
+		"mysql.Schema returns (locker schema mysql), or choose another prefix", w.queues, w.tickets, w.slots, w.processes, w.tx)
 }
 
 func (e *versionError) Unwrap() error { return e.missing }
@@ -102,7 +90,7 @@ func (s *store) Tables(ctx context.Context, missing error, create bool) (there b
 	switch {
 	case err != nil:
 		return false, err
-	case len(comments) > 0 && comments[0] != commentBegin+s.w.edition.String():
+	case len(comments) > 0 && comments[0] != s.w.edition.Comment():
 		return false, &versionError{w: s.w, comment: comments[0], missing: missing}
 	case code(missing) == errNoColumn:
 		return false, missing

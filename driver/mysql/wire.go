@@ -50,7 +50,7 @@ const (
 
 // wire has the statements for one set of tables.
 type wire struct {
-	edition edition
+	edition sqlqueue.Edition
 	prefix  string
 
 	tickets, slots, processes, tx, queues string // quoted
@@ -60,7 +60,7 @@ type wire struct {
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,40}$`)
 
-func newWire(e edition, prefix string) (*wire, error) {
+func newWire(e sqlqueue.Edition, prefix string) (*wire, error) {
 	if !goodPrefix.MatchString(prefix) {
 		return nil, fmt.Errorf("prefix %q: want 1 to 40 letters, digits, _, $ or -", prefix)
 	}
@@ -95,10 +95,10 @@ func (w *wire) tables(text string) string {
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{server}", thisServer)
 	for _, name := range procedures {
-		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+strings.TrimPrefix(name, "call")+"_"+w.edition.column()+"`") // 64 bytes at most
+		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+strings.TrimPrefix(name, "call")+"_"+column(w.edition)+"`") // 64 bytes at most
 	}
 	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{processes}", w.processes, "{tx}", w.tx, "{queues}", w.queues,
-		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
+		"{column}", "`"+column(w.edition)+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
 }
 
 // render returns a statement with values in its holes.

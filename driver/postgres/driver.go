@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,9 +21,8 @@ import (
 // Driver takes tickets in a PostgreSQL database. See the package comment.
 type Driver struct {
 	*sqlqueue.Engine
-	s      *store
-	owned  bool // the pool is ours to close
-	closed sync.Once
+	s     *store
+	owned bool // the pool is ours to close
 }
 
 var (
@@ -185,12 +183,10 @@ func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) 
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
-	d.closed.Do(func() {
-		begun := time.Now()
-		_ = d.Engine.Close()
-		if d.owned {
-			life.Ending(d.s.pool.Close)(sqlqueue.CloseBound - time.Since(begun)) // waits for requests that are under way: they end with their contexts
-		}
-	})
+	begun := time.Now()
+	_ = d.Engine.Close()
+	if d.owned {
+		life.Ending(d.s.pool.Close)(sqlqueue.CloseBound - time.Since(begun)) // waits for requests that are under way: they end with their contexts
+	}
 	return nil
 }

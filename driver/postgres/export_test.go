@@ -58,13 +58,13 @@ func (d *Driver) CreateInUse(ctx context.Context, missing error) error {
 func ConnConfig(d driver.Driver) *pgx.ConnConfig { return d.(*Driver).s.pool.Config().ConnConfig }
 
 // Version is the suffix of the functions' names.
-var Version = current.suffix()
+var Version = current.Name()
 
 // An Edition is a version of the schema other than this package's.
-type Edition = edition
+type Edition = sqlqueue.Edition
 
 // NewEdition is an edition of a version, with the hash of a text.
-func NewEdition(version, hash string) Edition { return edition{version, hash} }
+func NewEdition(version, hash string) Edition { return Edition{Version: version, Hash: hash} }
 
 // Current is the edition of this package.
 var Current = current

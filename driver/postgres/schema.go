@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -11,37 +10,19 @@ import (
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// An edition is a version of the tables and functions, and a hash of their text. The names of the functions end with
-// it, so that a program finds no functions of another version, nor different ones of the same version. The comment of
-// the table of tickets contains its edition.
-type edition struct{ version, hash string }
-
 // current is the edition of this package. Raise the version with any change of the tables, or of what the functions do.
-var current = edition{"7", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
-
-func (e edition) suffix() string { return e.version + "_" + e.hash }
-
-const commentBegin = "locker: tickets, schema "
-
-func (e edition) comment() string { return commentBegin + e.String() }
-
-func (e edition) String() string { return e.version + " (" + e.hash + ")" }
+var current = sqlqueue.Edition{Version: "7", Hash: sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
 
 // versionError says that the tables exist, and are of another edition.
 type versionError struct {
 	table, comment string
-	want           edition
+	want           sqlqueue.Edition
 	missing        error // how it was noticed
 }
 
 func (e *versionError) Error() string {
-	have, ok := strings.CutPrefix(e.comment, commentBegin)
-	if !ok {
-		have = "unknown, or the table is another program's"
-	}
-	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
-		"version only. The SQL that postgres.Schema returns (locker schema postgres) moves the tables to the version of the "+
-		"program that it is from; programs of other versions fail from then on", e.table, have, e.want)
+	return e.want.Differs(e.table, e.comment) + "The SQL that postgres.Schema returns (locker schema postgres) moves the tables to the " +
+		"version of the program that it is from; programs of other versions fail from then on"
 }
 
 func (e *versionError) Unwrap() error { return e.missing }
@@ -130,7 +111,7 @@ type state struct {
 func (w *wire) state(ctx context.Context, c *pgx.Conn, missing error) (s state, err error) {
 	var comment string
 	err = c.QueryRow(ctx, w.installed, pgx.QueryExecModeSimpleProtocol).Scan(&s.table, &comment, &s.complete)
-	if err == nil && s.table && comment != w.edition.comment() {
+	if err == nil && s.table && comment != w.edition.Comment() {
 		err = &versionError{table: w.tickets, comment: comment, want: w.edition, missing: missing}
 	}
 	return s, err

@@ -85,7 +85,7 @@ func newBook(liveness time.Duration) book {
 		process: int64(binary.BigEndian.Uint64(id[:])>>1) | 1, //nolint:gosec // 63 bits
 		byID:    make(map[string]*waiter), byName: make(map[string]*waitedFor), held: make(map[string]struct{}),
 		arriving: make(map[string]time.Time),
-		used: time.Now(),
+		used:     time.Now(),
 	}
 }
 
