@@ -37,11 +37,7 @@ func Repeat[T any](ctx context.Context, e *Engine, k Kind, f func() (T, error)) 
 		if answer, err = f(); err == nil {
 			return answer, nil
 		}
-		if end := ended(ctx); end != nil {
-			return answer, e.explain(ctx, errors.Join(end, err, before))
-		}
-		c := e.store.Class(err)
-		if c&Missing != 0 && created < creations {
+		if e.store.Class(err)&Missing != 0 && created < creations && ctx.Err() == nil {
 			var there bool
 			if there, err = e.store.Tables(ctx, err, k == Creates); there {
 				created++
@@ -50,8 +46,11 @@ func Repeat[T any](ctx context.Context, e *Engine, k Kind, f func() (T, error)) 
 				var none T
 				return none, nil
 			}
-			c = e.store.Class(err)
 		}
+		if end := ended(ctx); end != nil {
+			return answer, e.explain(ctx, errors.Join(end, err, before))
+		}
+		c := e.store.Class(err)
 		again := c&Passing != 0
 		if again && c&Undone == 0 {
 			broken++
