@@ -177,7 +177,9 @@ func notYet(err error) error {
 func (b *book) ask(id string) (arrives time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	arrives = b.arriving[id]
+	if until := b.arriving[id]; !until.Equal(forever) {
+		arrives = until
+	}
 	b.arriving[id] = forever
 	return arrives
 }
@@ -188,6 +190,9 @@ func (b *book) asked(id string, arrives time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
+	if until := b.arriving[id]; !until.Equal(forever) { // another Acquire has asked for it meanwhile
+		arrives = later(arrives, until)
+	}
 	if b.arriving[id] = arrives; !arrives.After(now) {
 		delete(b.arriving, id)
 	}

@@ -208,6 +208,23 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 	})
 }
 
+// Two requests for a ticket at once leave nothing for ever: the one that was not answered counts.
+func TestTwoAskForATicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook(time.Second)
+		one, two := b.ask("a"), b.ask("a")
+		b.asked("a", later(one, time.Now().Add(takeBound)))
+		b.asked("a", two)
+		if !b.mayArrive("a") {
+			t.Error("the one that was not answered may not arrive")
+		}
+		time.Sleep(takeBound)
+		if b.mayArrive("a") {
+			t.Error("it may arrive for ever")
+		}
+	})
+}
+
 // A registration that hangs gives up its connection as often as a heartbeat does, and is sent again.
 func TestRegistrationThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
