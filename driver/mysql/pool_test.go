@@ -221,7 +221,7 @@ func TestSweepLeavesTheConnectionBeyondTheLimit(t *testing.T) {
 	})
 }
 
-// A panicking connector or connection is the user's: see TestPanicLeavesThePool.
+// panicking is a connector of the user that panics once, and whose connections do.
 type panicking struct {
 	sqldriver.Connector
 	connects, executes *atomic.Bool

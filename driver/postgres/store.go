@@ -24,7 +24,6 @@ type store struct {
 	unprepared atomic.Bool // prepared statements do not outlive a transaction here
 	strict     atomic.Bool // the database's default isolation has to be overridden
 	used       atomic.Bool // the tables were there
-
 }
 
 // pooled is how requests get their connections.
