@@ -21,7 +21,7 @@ func (s *store) readServer(ctx context.Context) (now int64, err error) {
 		start, raised uint64
 	}
 	for try := 0; ; try++ {
-		found, err := query(ctx, s, s.w.render("clock", values{}), func(rows *sql.Rows) (v server, err error) {
+		found, err := query(ctx, s, s.w.render("clock", nil), func(rows *sql.Rows) (v server, err error) {
 			err = rows.Scan(&v.now, &v.start, &v.raised)
 			return v, err
 		})
@@ -44,8 +44,7 @@ func (s *store) readServer(ctx context.Context) (now int64, err error) {
 
 // raiseTokens moves AUTO_INCREMENT to the clock of the server. Others may do so at the same time.
 func (s *store) raiseTokens(ctx context.Context, start uint64) error {
-	v := values{start: start}
-	v.ID = strconv.FormatUint(rand.Uint64(), 36)
+	v := values{"start": start, "raised": "\xfe" + strconv.FormatUint(rand.Uint64(), 36)}
 	_, err := s.exec(ctx, "raise", v)
 	if err == nil {
 		_, err = s.exec(ctx, "raise_clear", v)

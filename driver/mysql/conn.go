@@ -34,27 +34,35 @@ func (s *store) with(caller context.Context, f func(context.Context, *sql.Conn) 
 		s.discardIdle(ctx)
 	}
 	for tries := 0; ; tries++ {
-		stats := s.db.Stats()
-		c, free, err := s.conn(ctx, stats)
-		if err != nil {
-			return &notDone{hungUp(err)}
+		idle := s.db.Stats().Idle
+		useless, err := s.withOne(ctx, f)
+		if !useless || ctx.Err() != nil || idle == 0 && tries > 0 || tries == uselessMost {
+			return err
 		}
+	}
+}
+
+// withOne calls f with a connection, and discards the connection if it was of no use.
+func (s *store) withOne(ctx context.Context, f func(context.Context, *sql.Conn) error) (useless bool, err error) {
+	connected := false
+	err = s.conns.Use(ctx, func(c *sql.Conn) error {
+		connected = true
 		began := time.Now()
-		err = f(ctx, c)
+		err := f(ctx, c)
 		if err != nil && ctx.Err() != nil && time.Since(began) > staleAfter {
 			s.idleStale.Store(true)
 		}
-		useless := readOnly(err) || errors.Is(err, sqldriver.ErrBadConn)
-		if useless {
+		if useless = readOnly(err) || errors.Is(err, sqldriver.ErrBadConn); useless {
 			discard(c)
 		} else if code(err) == errNoProcedure { // without autocommit MySQL keeps the name locked, and nobody can create it
 			_, _ = c.ExecContext(ctx, "ROLLBACK")
 		}
-		free()
-		if !useless || ctx.Err() != nil || stats.Idle == 0 && tries > 0 || tries == uselessMost {
-			return err
-		}
+		return err
+	})
+	if !connected && err != nil {
+		err = &notDone{hungUp(err)}
 	}
+	return useless, err
 }
 
 // hungUp makes a failed dial of the client's error for a server that hangs up during the handshake: it is not exported.
@@ -88,47 +96,29 @@ func exhausted(s sql.DBStats) bool {
 	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
 }
 
-// spare marks the context of a sweep, which waits for a connection of the pool: the one beyond its limit is left to what has to be
-// done in time.
-func spare(ctx context.Context) context.Context { return context.WithValue(ctx, spareKey{}, true) }
-
-type spareKey struct{}
-
-// conn returns a connection, and the function that returns it to the pool.
-func (s *store) conn(ctx context.Context, stats sql.DBStats) (*sql.Conn, func(), error) {
-	wait, cancel := ctx, func() {}
-	if exhausted(stats) && ctx.Value(spareKey{}) == nil {
-		wait, cancel = context.WithTimeout(ctx, sqlqueue.Patience(ctx))
-	}
-	c, err := s.db.Conn(wait)
-	tooLong := err != nil && wait.Err() != nil && ctx.Err() == nil
-	cancel()
-	if tooLong {
-		return s.extraConn(ctx)
-	}
-	return c, func() { _ = c.Close() }, err
-}
-
-// extraConn opens one connection beyond the pool's limit, which is raised until the
-// connection is closed.
-func (s *store) extraConn(ctx context.Context) (*sql.Conn, func(), error) {
-	select {
-	case s.extra <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
-	}
-	raiseLimit(s.db, 1)
-	c, err := s.db.Conn(ctx)
-	if err != nil {
-		raiseLimit(s.db, -1)
-		<-s.extra
-		return nil, nil, err
-	}
-	return c, func() {
-		raiseLimit(s.db, -1) // first, so that nobody else opens a connection in its stead
-		discard(c)
-		<-s.extra
-	}, nil
+// pooled is how requests get their connections. While there is one beyond the pool's limit, the limit is raised.
+func (s *store) pooled() *sqlqueue.Pool[*sql.Conn] {
+	return sqlqueue.NewPool(sqlqueue.Pool[*sql.Conn]{
+		Get: func(ctx context.Context) (*sql.Conn, func(), error) {
+			c, err := s.db.Conn(ctx)
+			return c, func() { _ = c.Close() }, err
+		},
+		Exhausted: func() bool { return exhausted(s.db.Stats()) },
+		Open: func(ctx context.Context) (c *sql.Conn, err error) {
+			raiseLimit(s.db, 1)
+			defer func() { // also after a panic in the user's code
+				if c == nil {
+					raiseLimit(s.db, -1)
+				}
+			}()
+			return s.db.Conn(ctx)
+		},
+		Close: func(c *sql.Conn) {
+			raiseLimit(s.db, -1) // first, so that nobody else opens a connection in its stead
+			discard(c)
+		},
+		IsAlive: func(c *sql.Conn) bool { return c.Raw(func(any) error { return nil }) == nil },
+	})
 }
 
 // limits is held while the limit of a pool is changed: drivers may share a pool.

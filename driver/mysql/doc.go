@@ -66,7 +66,7 @@
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
 // ErrUnavailable.
 //
-// The tables are created at first use, but not to look for locks: Inspect and List find none then. If they vanish
+// The first request for a ticket, or Ping, creates the tables: all other requests find no locks then. If they vanish
 // later, by DROP or because a session was moved to another database, a driver that has used them reports an error and
 // does not create them again, since it would grant what others hold. A driver that is opened later creates them.
 //

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -73,12 +72,11 @@ type engine interface {
 // Driver takes tickets in a MySQL or MariaDB database. See the package comment.
 type Driver struct {
 	engine
-	e        *sqlqueue.Engine
-	s        *store
-	owned    bool               // the database is ours to close
-	stop     context.CancelFunc // ends the requests that are under way
-	txQueues txQueues
-	closed   sync.Once
+	e       *sqlqueue.Engine
+	s       *store
+	owned   bool               // the database is ours to close
+	stop    context.CancelFunc // ends the requests that are under way
+	txTurns txTurns
 }
 
 var (
@@ -104,9 +102,10 @@ func New(db *sql.DB, opts ...Option) (*Driver, error) {
 }
 
 func newDriver(db *sql.DB, o options, w *wire) *Driver {
-	s := &store{opts: o, w: w, db: db, extra: make(chan struct{}, 1)}
+	s := &store{opts: o, w: w, db: db}
+	s.conns = s.pooled()
 	s.listening.Store(&listening{})
-	d := &Driver{s: s, txQueues: txQueues{names: make(map[string]*txQueue)}}
+	d := &Driver{s: s, txTurns: newTxTurns()}
 	s.closed, d.stop = context.WithCancel(context.Background())
 	d.build(sqlqueue.Options{})
 	return d
@@ -141,7 +140,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	for _, statement := range []string{
 		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
 	} {
-		if _, err := sqlqueue.Repeat(ctx, d.e, true, func() (sql.Result, error) { return d.s.exec(ctx, statement, values{}) }); err != nil {
+		if _, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (sql.Result, error) { return d.s.exec(ctx, statement, nil) }); err != nil {
 			return err
 		}
 	}
@@ -150,15 +149,15 @@ func (d *Driver) Ping(ctx context.Context) error {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
-	found, err := sqlqueue.Repeat(ctx, d.e, true, func() ([]string, error) {
-		return queryOnce(ctx, d.s, "SELECT VERSION()", scanOne[string])
+	found, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Twice, func() ([]string, error) {
+		return queryAny(ctx, d.s, "SELECT VERSION()", scanOne[string])
 	})
 	if err != nil {
 		return "", err
 	}
 	name, text := "MySQL ", found[0]
 	if strings.Contains(text, "MariaDB") {
-		name, text = "MariaDB ", strings.TrimPrefix(text, "5.5.5-") // a prefix for old replicas
+		name = "MariaDB "
 	}
 	text, _, _ = strings.Cut(text, "-") // -MariaDB-0+deb12u1
 	return name + text, nil
@@ -166,13 +165,10 @@ func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
-	var err error
-	d.closed.Do(func() {
-		err = d.engine.Close()
-		d.stop()
-		if d.owned {
-			err = d.s.db.Close()
-		}
-	})
+	err := d.engine.Close()
+	d.stop()
+	if d.owned {
+		err = d.s.db.Close()
+	}
 	return err
 }

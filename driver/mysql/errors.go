@@ -92,17 +92,14 @@ func unavailable(err error) bool {
 		readOnly(err) || broken(err) || errors.As(err, &network)
 }
 
-var (
-	errLate    = errors.New("the request arrived too late")
-	errChanged = errors.New("the queue changed, or a lease ended, meanwhile")
-)
+var errChanged = errors.New("the queue changed, or a lease ended, meanwhile")
 
 // notDone is the error of a request that certainly had no effect: it was not sent, or its transaction was not committed.
 type notDone struct{ error }
 
 func (e *notDone) Unwrap() error { return e.error }
 
-// Class implements sqlqueue.Store. What the server has rolled back was sent again already.
+// Class implements sqlqueue.Store.
 func (*store) Class(err error) (c sqlqueue.Class) {
 	var undone *notDone
 	var dial *net.OpError
@@ -116,12 +113,22 @@ func (*store) Class(err error) (c sqlqueue.Class) {
 	if unavailable(err) {
 		c |= sqlqueue.Down
 	}
+	if isOneOf(err, errNoTable, errNoProcedure, errNoColumn) {
+		c |= sqlqueue.Missing
+	}
 	return c
 }
 
-func autocommitError(err error) error {
-	return fmt.Errorf("autocommit is off in a session of the database, where no lock would be committed: "+
-		"put autocommit=1 into the DSN (%w)", err)
+// explain says what to do about some errors.
+func explain(err error) error {
+	switch code(err) {
+	case errRange:
+		return fmt.Errorf("autocommit is off in a session of the database, where no lock would be committed: "+
+			"put autocommit=1 into the DSN (%w)", err)
+	case errDeniedRoutine:
+		return fmt.Errorf("%w: the driver calls procedures, for which the user needs a right: GRANT EXECUTE ON the database", err)
+	}
+	return err
 }
 
 func droppedError(err error) error {

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -26,13 +27,13 @@ func (d *Driver) SweepEvery(every time.Duration) { d.build(sqlqueue.Options{Swee
 func SlotOf(name string) uint64 { return slotOf(name) }
 
 // SlotColumn is the column of the table of slots.
-var SlotColumn = current.column()
+var SlotColumn = column(current)
 
 // An Edition is a version of the schema other than this package's.
-type Edition = edition
+type Edition = sqlqueue.Edition
 
 // NewEdition is an edition of a version, with the hash of a text.
-func NewEdition(version, hash string) Edition { return edition{version, hash} }
+func NewEdition(version, hash string) Edition { return Edition{Version: version, Hash: hash} }
 
 // Current is the edition of this package.
 var Current = current
@@ -60,8 +61,7 @@ func (d *Driver) Take(ctx context.Context, r driver.Request, until func() int64)
 	return d.s.Take(ctx, 1<<16, r, until)
 }
 
-// TakeExtra takes the connection beyond the pool's limit, until the result is called.
-func (d *Driver) TakeExtra() (free func()) {
-	d.s.extra <- struct{}{}
-	return func() { <-d.s.extra }
+// UseConn calls f with a connection, as a request does.
+func (d *Driver) UseConn(ctx context.Context, f func()) error {
+	return d.s.conns.Use(ctx, func(*sql.Conn) error { f(); return nil })
 }

@@ -3,8 +3,7 @@ package mysql
 import (
 	"strings"
 	"testing"
-
-	"github.com/lockerproject/locker/driver"
+	"time"
 )
 
 // FuzzStatement: no name, ID, owner or note changes what a statement does.
@@ -13,17 +12,24 @@ func FuzzStatement(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	until := func() int64 { return 0 }
-	plain := len(literal(nil, ""))
+	plain := len(write(nil, ""))
+	valuesWith := func(name, id, owner, note string) values { // all that statements have
+		return valuesOf(name, id).with(values{
+			"owner": owner, "note": note, "raised": "\xfe" + id, "after": name, "shared": true, "mark": false, "permits": 0, "ttl": time.Second,
+			"token": uint64(1), "process": int64(1), "last": int64(2), "connection": int64(3), "start": uint64(4), "key": 5, "most": 6,
+			"deadline": func() int64 { return 0 }, "seqs": []uint64{0}, "numbers": []int64{1},
+			"ids": []string{id}, "names": []string{name}, "entries": []string{name},
+		})
+	}
 	f.Fuzz(func(t *testing.T, name, id, owner, note string) {
 		for statement := range w.statements {
-			with := w.render(statement, values{Request: driver.Request{Name: name, ID: id, Owner: owner, Note: note}, until: until})
-			without := w.render(statement, values{until: until})
+			with := w.render(statement, valuesWith(name, id, owner, note))
+			without := w.render(statement, valuesWith("", "", "", ""))
 			if strings.Count(with, "'") != strings.Count(without, "'") || strings.Count(with, ";") != strings.Count(without, ";") {
 				t.Errorf("%s: %s", statement, with)
 			}
 		}
-		if got := literal(nil, name); len(got) != plain+2*len(name) || strings.Trim(string(got[2:len(got)-1]), "0123456789abcdef") != "" {
+		if got := write(nil, name); len(got) != plain+2*len(name) || strings.Trim(string(got[2:len(got)-1]), "0123456789abcdef") != "" {
 			t.Errorf("%q is written %s", name, got)
 		}
 	})

@@ -220,12 +220,16 @@ func TestTimeOfARequestCountsFromItsSending(t *testing.T) {
 		must(t, err)
 		defer c.Close()
 		const bound = time.Minute
-		free, sent := d.TakeExtra(), time.Time{}
-		freed := make(chan time.Time, 1)
-		time.AfterFunc(500*time.Millisecond, func() {
-			freed <- time.Now()
-			free()
-		})
+		sent := time.Time{}
+		used, freed := make(chan struct{}), make(chan time.Time, 1)
+		go func() {
+			_ = d.UseConn(t.Context(), func() {
+				close(used)
+				time.Sleep(time.Second)
+				freed <- time.Now()
+			})
+		}()
+		<-used
 		_, err = d.Take(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute}, func() int64 {
 			sent = time.Now()
 			return sent.Add(bound).UnixMicro()

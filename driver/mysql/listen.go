@@ -5,22 +5,20 @@ import (
 	"database/sql"
 	sqldriver "database/sql/driver"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// A process that waits has a connection on which a statement sleeps, and nothing else is executed. It waits for a lock of
-// GET_LOCK that another connection of the process has: SLEEP would do, but where several
-// connections sleep, MariaDB's KILL QUERY of one may take two seconds, and holds up the others. Whoever grants
-// one of its tickets interrupts that statement (KILL QUERY), for which an account needs no right among its own connections.
-// The process then reads what it was granted. A statement begins to sleep only if it finds no grant that the process does
-// not know, so none is missed in between.
+// How a process is woken is in the package comment. It sleeps by GET_LOCK: SLEEP would do, but where several connections
+// sleep, MariaDB's KILL QUERY of one may take two seconds, and holds up the others. A statement begins to sleep only if it
+// finds no grant that the process does not know, so none is missed in between.
 //
-// The row of the process has the number of the connection, and the start of the server that has given it. The name of the
-// lock has both. Nothing is interrupted where nobody has that lock: the server was restarted since, or is another one, and
-// may have given the number to another connection. The connection is closed afterwards, and not returned to the pool.
+// The name of the lock has the number of the connection and the start of the server that has given it: nothing is
+// interrupted on a server that was restarted since, or is another one, and may have given the number to somebody else.
 
 // listening is what wakes a process: a connection, and the start of its server. 0: nothing.
 type listening struct {
@@ -67,12 +65,12 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 	if err != nil {
 		return err
 	}
-	l := &listener{s: s, c: c, in: in}
-	l.v.process = sqlqueue.Channel(process) << 16
-	l.v.last = l.v.process + 1<<16 - 1
-	if err := c.QueryRowContext(bounded, s.w.render("self", l.v)).Scan(&l.v.start, &l.v.connection); err != nil {
+	var on listening
+	if err := c.QueryRowContext(bounded, s.w.render("self", nil)).Scan(&on.server, &on.connection); err != nil {
 		return err
 	}
+	first := sqlqueue.Channel(process) << 16
+	l := &listener{s: s, c: c, in: in, v: values{"process": first, "last": first + 1<<16 - 1, "start": on.server, "connection": on.connection}}
 	if _, err := other.ExecContext(bounded, s.w.render("bed", l.v)); err != nil {
 		return err
 	}
@@ -80,9 +78,8 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 	if _, err := c.ExecContext(bounded, "SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED"); err != nil {
 		return err
 	}
-	s.listening.Store(&listening{l.v.start, l.v.connection})
-	v := l.v
-	v.process = process // its row, if the ID has not changed since: a range would lock the rows of others
+	s.listening.Store(&on)
+	v := maps.Clone(l.v).with(values{"process": process}) // its row, if the ID has not changed since: a range would lock the rows of others
 	if _, err := s.exec(bounded, "listening", v); err != nil {
 		return err
 	}
@@ -102,7 +99,9 @@ type listener struct {
 	s  *store
 	c  *sql.Conn
 	in *sqlqueue.Inbox
-	v  values // of its statements; seqs: the grants that are known
+	v  values // of its statements
+
+	known []uint64 // the tokens of grants
 }
 
 // test finds out whether the connection can be woken.
@@ -129,11 +128,7 @@ func (l *listener) test(ctx context.Context) error {
 func (l *listener) sleep(ctx context.Context) (how int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, sleepFor*time.Second+sleepBound)
 	defer cancel()
-	v := l.v
-	v.key = sleepFor
-	if len(v.seqs) == 0 {
-		v.seqs = []uint64{0}
-	}
+	v := maps.Clone(l.v).with(values{"key": sleepFor, "seqs": append(l.known, 0)}) // NOT IN needs one
 	err = l.c.QueryRowContext(ctx, l.s.w.render("sleep", v)).Scan(&how)
 	if code(err) == errInterrupted {
 		return woken, nil
@@ -167,15 +162,11 @@ func (l *listener) next(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	known := make(map[uint64]bool, len(l.v.seqs))
-	for _, seq := range l.v.seqs {
-		known[seq] = true
-	}
-	l.v.seqs = l.v.seqs[:0]
-	news := false
+	known, news := l.known, false
+	l.known = nil
 	for _, g := range grants {
-		l.v.seqs = append(l.v.seqs, g.Token)
-		if !known[g.Token] {
+		l.known = append(l.known, g.Token)
+		if !slices.Contains(known, g.Token) {
 			l.in.Granted(g)
 			news = true
 		}

@@ -3,12 +3,16 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	gomysql "github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
@@ -214,5 +218,75 @@ func TestSweepLeavesTheConnectionBeyondTheLimit(t *testing.T) {
 		must(t, err)
 		must(t, mine.Close())
 		<-swept
+	})
+}
+
+// panicking is a connector of the user that panics once, and whose connections do.
+type panicking struct {
+	sqldriver.Connector
+	connects, executes *atomic.Bool
+}
+
+func (p panicking) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	if p.connects.Swap(false) {
+		panic("the user's connector")
+	}
+	c, err := p.Connector.Connect(ctx)
+	return panickingConn{c, p.executes}, err
+}
+
+type panickingConn struct {
+	sqldriver.Conn
+	executes *atomic.Bool
+}
+
+func (c panickingConn) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	if c.executes.Swap(false) {
+		panic("the user's connection")
+	}
+	return c.Conn.(sqldriver.ExecerContext).ExecContext(ctx, text, args)
+}
+
+func (c panickingConn) QueryContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Rows, error) {
+	return c.Conn.(sqldriver.QueryerContext).QueryContext(ctx, text, args)
+}
+
+// After a panic in the user's code the connection is back in the pool, and the pool's limit is as it was.
+func TestPanicLeavesThePool(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		connector, err := gomysql.NewConnector(configOf(t, srv.URL()))
+		must(t, err)
+		var connects, executes atomic.Bool
+		db := sql.OpenDB(panicking{connector, &connects, &executes})
+		t.Cleanup(func() { _ = db.Close() })
+		db.SetMaxOpenConns(1)
+		_, d, _ := fresh(t, db)
+		r := driver.Request{Name: "a", ID: "kept", TTL: time.Minute}
+		g, err := d.Acquire(t.Context(), r)
+		must(t, err)
+		panics := func() {
+			t.Helper()
+			defer func() {
+				if recover() == nil {
+					t.Error("there was no panic")
+				}
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_ = d.Renew(ctx, r.Hold(g.Token), time.Minute)
+		}
+		executes.Store(true)
+		panics()
+		if n := db.Stats().InUse; n != 0 {
+			t.Errorf("%d connections are in use", n)
+		}
+		mine, err := db.Conn(t.Context())
+		must(t, err)
+		defer mine.Close()
+		connects.Store(true)
+		panics()
+		if n := db.Stats().MaxOpenConnections; n != 1 {
+			t.Errorf("the limit of the pool is %d", n)
+		}
 	})
 }

@@ -39,19 +39,17 @@ type done struct {
 
 // call calls a procedure.
 func (s *store) call(ctx context.Context, statement string, v values) (d done, err error) {
-	err = s.retry(ctx, func() error {
-		return s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
-			rows, err := c.QueryContext(ctx, s.w.render(statement, v))
-			all, err := scanAll(rows, err, scanDone)
-			switch {
-			case isOneOf(err, errInterrupted, errTimeout): // before the commit or after it
-				discard(c)
-				return fmt.Errorf("%w: %w", mysql.ErrInvalidConn, errors.New(err.Error()))
-			case err == nil && len(all) == 1:
-				d = all[0]
-			}
-			return err
-		})
+	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
+		rows, err := c.QueryContext(ctx, s.w.render(statement, v))
+		all, err := scanAll(rows, err, scanDone)
+		switch {
+		case isOneOf(err, errInterrupted, errTimeout): // before the commit or after it
+			discard(c)
+			return fmt.Errorf("%w: %w", mysql.ErrInvalidConn, errors.New(err.Error()))
+		case err == nil && len(all) == 1:
+			d = all[0]
+		}
+		return err
 	})
 	return d, err
 }
@@ -70,7 +68,7 @@ func scanDone(rows *sql.Rows) (d done, err error) {
 // procedureStatements are the statements that create the procedures, where they are missing.
 func (w *wire) procedureStatements() (all []string) {
 	for _, name := range procedures {
-		text := w.render(name, values{})
+		text := w.render(name, nil)
 		all = append(all, strings.Replace(text, "CREATE PROCEDURE", "CREATE PROCEDURE IF NOT EXISTS", 1))
 	}
 	return all

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -22,68 +21,24 @@ var (
 
 // Take implements sqlqueue.Store. The name may be free, unless this process waits for something.
 func (s *store) Take(ctx context.Context, process int64, r driver.Request, until func() int64) (a sqlqueue.Answer, err error) {
-	t := &taking{s: s, v: values{Request: r, process: process, mark: r.Wait, start: s.start.Load(), until: until}}
-	what := done{}
-	if !s.waits() {
-		what, err = t.insert(ctx)
+	start := s.start.Load()
+	isLate := func() bool { return start == 0 || until() == 0 }
+	v := valuesOf(r.Name, r.ID).with(values{
+		"process": process, "owner": r.Owner, "note": r.Note, "shared": r.Shared, "permits": r.Limit, "ttl": r.TTL, "mark": r.Wait,
+		"deadline": until, "start": start,
+	})
+	d := done{}
+	if !s.waits() && !isLate() {
+		a.Sent = time.Now()
+		d, err = s.takeFree(ctx, v, r.Wait)
 	}
-	if err == nil && what.what == doneNothing {
-		what, err = t.call(ctx)
+	if err == nil && d.what == doneNothing {
+		if isLate() {
+			return s.late(ctx, false)
+		}
+		a.Sent = time.Now()
+		d, err = s.call(ctx, "take_call", v)
 	}
-	if a = what.answer(sqlqueue.Answer{Sent: t.sent}); a.Result == sqlqueue.Late && err == nil || errors.Is(err, errLate) {
-		return s.late(ctx, what.what == doneNoSlot)
-	}
-	if what.what == doneOutlived {
-		err = errChanged
-	}
-	return a, err
-}
-
-// waits reports whether this process waits for something, or has until a while ago.
-func (s *store) waits() bool { return s.listening.Load().connection != 0 }
-
-// taking is a request for a ticket.
-type taking struct {
-	s    *store
-	v    values
-	sent time.Time // before the last statement
-}
-
-// ready is called before a statement is sent.
-func (t *taking) ready() error {
-	if t.v.until() == 0 || t.v.start == 0 {
-		return errLate
-	}
-	t.sent = time.Now()
-	return nil
-}
-
-// insert takes the ticket if the name is free, and refuses it behind an exclusive holder if it does not wait.
-func (t *taking) insert(ctx context.Context) (d done, err error) {
-	if err := t.ready(); err != nil {
-		return d, err
-	}
-	switch key, err := t.s.insert(ctx, "take", t.v); {
-	case code(err) == errNull || code(err) == errDuplicate:
-	case err != nil:
-		return d, err
-	case key >= 1<<32:
-		d = done{what: doneIt, number: key}
-	case key > 0 && !t.v.Wait:
-		d.what = doneRefused
-	}
-	return d, nil
-}
-
-func (t *taking) call(ctx context.Context) (d done, err error) {
-	if err := t.ready(); err != nil {
-		return d, err
-	}
-	return t.s.call(ctx, "take_call", t.v)
-}
-
-// answer is the answer to a request for a ticket.
-func (d done) answer(a sqlqueue.Answer) sqlqueue.Answer {
 	a.Grants = d.grants
 	switch d.what {
 	case doneIt:
@@ -97,9 +52,28 @@ func (d done) answer(a sqlqueue.Answer) sqlqueue.Answer {
 	case doneUnknown:
 		a.Result = sqlqueue.Unregistered
 	case doneLate, doneNoSlot:
-		a.Result = sqlqueue.Late
+		return s.late(ctx, d.what == doneNoSlot)
+	case doneOutlived:
+		err = errChanged
 	}
-	return a
+	return a, err
+}
+
+// waits reports whether this process waits for something, or has until a while ago.
+func (s *store) waits() bool { return s.listening.Load().connection != 0 }
+
+// takeFree takes a ticket if the name is free, and refuses it behind an exclusive holder if it does not wait.
+func (s *store) takeFree(ctx context.Context, v values, wait bool) (d done, err error) {
+	switch key, err := s.insert(ctx, "take", v); {
+	case code(err) == errNull || code(err) == errDuplicate:
+	case err != nil:
+		return d, err
+	case key >= 1<<32:
+		d = done{what: doneIt, number: key}
+	case key > 0 && !wait:
+		d.what = doneRefused
+	}
+	return d, nil
 }
 
 // late returns the answer to a request that arrived too late, or at another server than it was meant for, or did not find
@@ -116,8 +90,7 @@ func (s *store) late(ctx context.Context, noSlot bool) (sqlqueue.Answer, error) 
 
 // Remove implements sqlqueue.Store. Nobody may wait for the name, unless this process waits for something.
 func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sqlqueue.Removal, err error) {
-	v := valuesOf(h.Name, h.ID)
-	v.process = process
+	v := valuesOf(h.Name, h.ID).with(values{"process": process, "token": 0})
 	if !s.waits() {
 		if n, err := s.change(ctx, "release", v); err != nil || n > 0 {
 			return sqlqueue.Removal{Found: n > 0}, err
@@ -128,12 +101,10 @@ func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sql
 
 // Break implements sqlqueue.Store.
 func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
-	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // there may be no tables
+	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // the tables may be of another edition
 		return sqlqueue.Removal{}, err
 	}
-	v := valuesOf(name, "")
-	v.process, v.token = process, token
-	return s.removal(ctx, v)
+	return s.removal(ctx, valuesOf(name, "").with(values{"process": process, "token": token}))
 }
 
 func (s *store) removal(ctx context.Context, v values) (sqlqueue.Removal, error) {
@@ -168,10 +139,11 @@ func (s *store) Renew(ctx context.Context, rs []driver.Renewal) (renewed []int, 
 }
 
 func (s *store) renewSome(ctx context.Context, rs []driver.Renewal, which []int) ([]int, error) {
-	v := values{left: rs[which[0]].TTL}
-	for _, i := range which {
-		v.add(rs[i].Hold)
+	holds := make([]driver.Hold, len(which))
+	for i, of := range which {
+		holds[i] = rs[of].Hold
 	}
+	v := valuesOfHeld(rs[which[0]].TTL, holds...)
 	n, err := s.change(ctx, "renew", v)
 	if err != nil || n == int64(len(which)) {
 		return which, err
@@ -184,18 +156,22 @@ func (s *store) renewSome(ctx context.Context, rs []driver.Renewal, which []int)
 	}), err
 }
 
-// add adds a held ticket to those of a statement. It may be an anchor or, if it is shared, another row.
-func (v *values) add(h driver.Hold) {
-	v.entries, v.ids, v.names = append(v.entries, h.Name), append(v.ids, h.ID), append(v.names, h.Name)
-	if h.Shared {
-		v.entries = append(v.entries, entryOf(h.ID))
+// valuesOfHeld has the values of tickets that are held, and of their leases. A ticket may be an anchor or, if it is shared,
+// another row.
+func valuesOfHeld(ttl time.Duration, holds ...driver.Hold) values {
+	var entries, ids, names []string
+	for _, h := range holds {
+		entries, ids, names = append(entries, h.Name), append(ids, h.ID), append(names, h.Name)
+		if h.Shared {
+			entries = append(entries, entryOf(h.ID))
+		}
 	}
+	return values{"ttl": ttl, "entries": entries, "ids": ids, "names": names}
 }
 
 // Shorten implements sqlqueue.Store.
 func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (bool, error) {
-	v := values{left: left, Request: driver.Request{Name: h.Name}}
-	v.add(h)
+	v := valuesOfHeld(left, h)
 	n, err := s.change(ctx, "shorten", v)
 	if err == nil && n == 0 { // a row that did not change may have a shorter lease
 		var held []string
@@ -206,9 +182,9 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 	if err != nil {
 		return false, err
 	}
-	first, err := query(ctx, s, s.w.render("first", v), scanOne[int64])
+	first, err := query(ctx, s, s.w.render("first", valuesOf(h.Name, "")), scanOne[int64])
 	if err == nil && len(first) > 0 {
-		_, _ = s.exec(ctx, "wake_call", values{process: first[0]})
+		_, _ = s.exec(ctx, "wake_call", values{"process": first[0]})
 	}
 	return true, nil // without a notice the waiter asks soon
 }
@@ -216,22 +192,14 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 // Heartbeat implements sqlqueue.Store. A process that is woken reads its grants whenever it begins to sleep.
 func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration, create bool) (h sqlqueue.Heartbeat, err error) {
 	l := s.listening.Load()
-	v := values{process: process, left: life, start: l.server, connection: l.connection}
+	v := values{"process": process, "ttl": life, "start": l.server, "connection": l.connection}
+	statement := "heartbeat"
+	if create {
+		statement = "register"
+	}
 	h.Sent = time.Now()
-	r, err := s.exec(ctx, "heartbeat", v)
-	if err != nil {
-		return h, err
-	}
-	n, err1 := r.RowsAffected()
-	h.Number, err = r.LastInsertId()
-	if err = cmp.Or(err1, err); n == 0 {
-		h.Number = 0
-		if err == nil && create { // somebody else may just have done so
-			h.Number, err = s.insert(ctx, "register", v)
-		}
-		return h, err
-	}
-	if l.connection == 0 && err == nil {
+	h.Number, err = s.insert(ctx, statement, v)
+	if l.connection == 0 && err == nil && h.Number > 0 {
 		h.Mine, err = s.Mine(ctx, process, false)
 	}
 	return h, err
@@ -244,7 +212,7 @@ func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.M
 		statement = "mine_all"
 	}
 	m.Sent = time.Now()
-	m.Tickets, err = query(ctx, s, s.w.render(statement, values{process: process}), func(rows *sql.Rows) (t sqlqueue.Ticket, err error) {
+	m.Tickets, err = query(ctx, s, s.w.render(statement, values{"process": process}), func(rows *sql.Rows) (t sqlqueue.Ticket, err error) {
 		var left int64
 		err = rows.Scan(&t.Token, &t.ID, &t.Held, &left)
 		t.Left = time.Duration(left) * time.Microsecond
@@ -255,7 +223,7 @@ func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.M
 
 // Leave implements sqlqueue.Store.
 func (s *store) Leave(ctx context.Context, process int64) error {
-	_, err := s.exec(ctx, "depart", values{process: process})
+	_, err := s.exec(ctx, "depart", values{"process": process})
 	return err
 }
 
@@ -268,7 +236,7 @@ func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqu
 	for from := 0; from < len(names); from += dueNames {
 		var queries []string
 		for i, name := range names[from:min(from+dueNames, len(names))] {
-			queries = append(queries, s.w.render("due", values{Request: driver.Request{Name: name}, key: from + i, process: process}))
+			queries = append(queries, s.w.render("due", values{"name": name, "key": from + i, "process": process}))
 		}
 		_, err := query(ctx, s, strings.Join(queries, " UNION ALL "), func(rows *sql.Rows) (none struct{}, err error) {
 			var i, micros int64
@@ -287,8 +255,7 @@ func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqu
 
 // Advance implements sqlqueue.Store.
 func (s *store) Advance(ctx context.Context, process int64, name string) ([]sqlqueue.Grant, error) {
-	v := valuesOf(name, "")
-	v.process = process
+	v := valuesOf(name, "").with(values{"process": process, "mark": false})
 	d, err := s.call(ctx, "advance_call", v)
 	if err == nil && d.what == doneNoSlot {
 		err = s.fillSlots(ctx) // it is due again
@@ -298,7 +265,7 @@ func (s *store) Advance(ctx context.Context, process int64, name string) ([]sqlq
 
 // Queue implements sqlqueue.Store.
 func (s *store) Queue(ctx context.Context, name string) ([]driver.Ticket, error) {
-	return look(ctx, s, s.w.render("inspect", valuesOf(name, "")), func(rows *sql.Rows) (t driver.Ticket, err error) {
+	return query(ctx, s, s.w.render("inspect", valuesOf(name, "")), func(rows *sql.Rows) (t driver.Ticket, err error) {
 		var since, left int64
 		err = rows.Scan(&t.Token, &t.ID, &t.Owner, &t.Note, &t.Shared, &t.Limit, &t.Held, &since, &left)
 		t.Since = time.UnixMicro(since)
@@ -311,5 +278,5 @@ func (s *store) Queue(ctx context.Context, name string) ([]driver.Ticket, error)
 
 // Names implements sqlqueue.Store. It reads the whole table.
 func (s *store) Names(ctx context.Context) ([]string, error) {
-	return look(ctx, s, s.w.render("list", values{}), scanOne[string])
+	return query(ctx, s, s.w.render("list", nil), scanOne[string])
 }

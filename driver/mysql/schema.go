@@ -13,20 +13,12 @@ import (
 //go:embed schema.sql
 var schemaText string
 
-// An edition is a version of the tables and of the statements, with a hash of the tables'
-// text. It is part of the name of a column, so that no program inserts a ticket into tables
-// of another edition, and of the comment of the table of tickets.
-type edition struct{ version, hash string }
-
 // current is the edition of this package. Raise the version with any change of the tables,
 // and of the statements if programs with the old ones must not run beside the new.
-var current = edition{"6", sqlqueue.Hash(schemaText, proceduresText)}
+var current = sqlqueue.Edition{Version: "6", Hash: sqlqueue.Hash(schemaText, proceduresText)}
 
-func (e edition) column() string { return "slot" + e.version + "_" + e.hash }
-
-func (e edition) String() string { return e.version + " (" + e.hash + ")" }
-
-const commentBegin = "locker: tickets, schema "
+// column is the name of a column that statements name, so that no program inserts a ticket into tables of another edition.
+func column(e sqlqueue.Edition) string { return "slot" + e.Name() }
 
 // Schema returns the SQL that creates the tables, the view and the procedures for drivers with the same prefix. It is for programs
 // that do not let the driver create them. It has no transaction control, since these servers commit each such
@@ -84,49 +76,38 @@ type versionError struct {
 }
 
 func (e *versionError) Error() string {
-	have, ok := strings.CutPrefix(e.comment, commentBegin)
-	if !ok {
-		have = "before 2, unless the table is another program's"
-	}
-	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
-		"version only. To move on, end all that use these tables, drop them (DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s, %s) and "+
-		"create those of the new version with the SQL that mysql.Schema returns (locker schema mysql), or choose another prefix",
-		e.w.tickets, have, e.w.edition, e.w.queues, e.w.tickets, e.w.slots, e.w.processes, e.w.tx, "`"+e.w.prefix+"_epochs`") // of version 3
+	w := e.w
+	return w.edition.Differs(w.tickets, e.comment) + fmt.Sprintf("To move on, end all that use these tables, drop them "+
+		"(DROP VIEW IF EXISTS %s; DROP TABLE IF EXISTS %s, %s, %s, %s) and create those of the new version with the SQL that "+
+		"mysql.Schema returns (locker schema mysql), or choose another prefix", w.queues, w.tickets, w.slots, w.processes, w.tx)
 }
 
 func (e *versionError) Unwrap() error { return e.missing }
 
-// checkVersion returns an error if the tables are there and of another edition. missing is the error that led to this.
-func (s *store) checkVersion(ctx context.Context, missing error) error {
-	var comments []string
-	err := retryRolledBack(ctx, func() (err error) {
-		comments, err = queryOnce(ctx, s, s.w.render("schema", values{}), scanOne[string])
-		return err
-	})
+// Tables implements sqlqueue.Store.
+func (s *store) Tables(ctx context.Context, missing error, create bool) (there bool, err error) {
+	comments, err := queryAny(ctx, s, s.w.render("schema", nil), scanOne[string])
 	switch {
-	case code(err) == errRange:
-		return autocommitError(err)
 	case err != nil:
-		return err
-	case len(comments) > 0 && comments[0] != commentBegin+s.w.edition.String():
-		return &versionError{w: s.w, comment: comments[0], missing: missing}
-	}
-	return nil
-}
-
-// create creates the tables. missing is the error of a statement that did not find them.
-func (s *store) create(ctx context.Context, missing error) error {
-	if err := s.checkVersion(ctx, missing); err != nil { // some tables are there
-		return err
-	}
-	if !s.opts.create {
-		return fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
+		return false, err
+	case len(comments) > 0 && comments[0] != s.w.edition.Comment():
+		return false, &versionError{w: s.w, comment: comments[0], missing: missing}
+	case code(missing) == errNoColumn:
+		return false, missing
+	case len(comments) > 0 && (s.created.Load() || !create): // somebody has just created them
+		return true, nil
+	case s.created.Load():
+		return false, droppedError(missing)
+	case !s.opts.create:
+		return false, fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+
 			"(locker schema mysql)", missing)
+	case !create:
+		return false, nil
 	}
-	if err := s.with(ctx, s.createProcedures); err != nil { // first: who finds the tables relies on them
-		return err
+	if err = s.with(ctx, s.createProcedures); err == nil { // first: who finds the tables relies on them
+		err = s.with(ctx, s.createTables)
 	}
-	return s.with(ctx, s.createTables)
+	return err == nil, err
 }
 
 func (s *store) createTables(ctx context.Context, conn *sql.Conn) error {
@@ -143,11 +124,8 @@ func (s *store) createTables(ctx context.Context, conn *sql.Conn) error {
 
 // checkAutocommit returns an error if autocommit is off in a session.
 func (s *store) checkAutocommit(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, s.w.render("autocommit", values{}))
-	if code(err) == errRange {
-		err = autocommitError(err)
-	}
-	return err
+	_, err := conn.ExecContext(ctx, s.w.render("autocommit", nil))
+	return explain(err)
 }
 
 // createProcedures creates the procedures where they are missing. They are parsed, and executed, in the SQL mode of the
@@ -178,10 +156,7 @@ func createPart(ctx context.Context, conn *sql.Conn, statement string) error {
 	const replace, ifNot = "CREATE OR REPLACE ", "CREATE PROCEDURE IF NOT EXISTS "
 	view, procedure := strings.Contains(statement, replace), strings.Contains(statement, ifNot)
 	statement = strings.Replace(strings.Replace(statement, replace, "CREATE ", 1), ifNot, "CREATE PROCEDURE ", 1) // of MySQL 8.0.29
-	err := retryRolledBack(ctx, func() error {                                                                    // others may create them, too
-		_, err := conn.ExecContext(ctx, statement)
-		return err
-	})
+	_, err := conn.ExecContext(ctx, statement)
 	switch {
 	case view && (denied(err) || code(err) == errTableExists), code(err) == errProcedureExists:
 		return nil

@@ -77,11 +77,11 @@ WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 
 -- renewed: which of these leases have not ended.
 SELECT id FROM {tickets} WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
--- heartbeat: show that a process lives.
+-- heartbeat: show that a process lives. The answer is the number of the heartbeat, and 0 if the process has expired.
 UPDATE {processes} SET heartbeat = LAST_INSERT_ID(heartbeat + 1), alive_until = {now} + INTERVAL {ttl} MICROSECOND
 WHERE id = {process} AND alive_until > {now} AND {autocommit}
 
--- register: insert the row of a process or, if it is there and has not expired, show that the process lives.
+-- register: the same, of a process that may have no row yet.
 INSERT INTO {processes} (id, heartbeat, alive_until, server, connection)
 SELECT {process}, LAST_INSERT_ID(1), {now} + INTERVAL {ttl} MICROSECOND, {start}, {connection} FROM DUAL WHERE {autocommit}
 ON DUPLICATE KEY UPDATE heartbeat = IF({processes}.alive_until > {now}, LAST_INSERT_ID({processes}.heartbeat + 1), {processes}.heartbeat + 0 * LAST_INSERT_ID(0)),

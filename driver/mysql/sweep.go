@@ -7,7 +7,6 @@ import (
 
 // Sweep implements sqlqueue.Store.
 func (s *store) Sweep(ctx context.Context, after string) (last string, busy int64, err error) {
-	ctx = spare(ctx)
 	if after == "" {
 		if err := s.sweepProcesses(ctx); err != nil {
 			return "", 0, err
@@ -16,18 +15,16 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 	const most = 100
 	var names []string
 	for n := int64(1); n > 0; { // until all are gone that nobody waits for
-		names, err = query(ctx, s, s.w.render("stale", values{after: after, most: most}), scanOne[string])
+		names, err = query(ctx, s, s.w.render("stale", values{"after": after, "most": most}), scanOne[string])
 		if err == nil {
-			n, err = s.change(ctx, "alone", values{names: names, most: most})
+			n, err = s.change(ctx, "alone", values{"names": names, "most": most})
 		}
 		if err != nil {
 			return "", 0, err
 		}
 	}
 	for _, name := range names {
-		v := valuesOf(name, "")
-		v.mark = true
-		d, err := s.call(ctx, "advance_call", v)
+		d, err := s.call(ctx, "advance_call", valuesOf(name, "").with(values{"process": 0, "mark": true}))
 		if err != nil {
 			return "", busy, err
 		}
@@ -44,9 +41,9 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 // sweepProcesses removes processes that are silent. It reads them first: a statement that deletes by a time would lock all
 // rows, and no heartbeat may wait for that.
 func (s *store) sweepProcesses(ctx context.Context) error {
-	silent, err := query(ctx, s, s.w.render("silent", values{}), scanOne[int64])
+	silent, err := query(ctx, s, s.w.render("silent", nil), scanOne[int64])
 	if err == nil && len(silent) > 0 {
-		_, err = s.exec(ctx, "reap_processes", values{numbers: silent})
+		_, err = s.exec(ctx, "reap_processes", values{"numbers": silent})
 	}
 	return err
 }
@@ -57,12 +54,11 @@ func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (l
 	if done {
 		statement = "sweep_done"
 	}
-	ctx = spare(ctx)
-	n, err := s.change(ctx, statement, values{left: life})
+	n, err := s.change(ctx, statement, values{"ttl": life})
 	if err != nil || n > 0 || done {
 		return 0, err
 	}
-	micros, err := query(ctx, s, s.w.render("sweep_left", values{}), scanOne[int64])
+	micros, err := query(ctx, s, s.w.render("sweep_left", nil), scanOne[int64])
 	if err != nil || len(micros) == 0 {
 		return life, err
 	}
@@ -72,7 +68,7 @@ func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (l
 // sweepTxs deletes rows of AcquireTx that no transaction has locked.
 func (s *store) sweepTxs(ctx context.Context) error {
 	for {
-		if n, err := s.change(ctx, "tx_sweep", values{most: batch}); err != nil || n < batch {
+		if n, err := s.change(ctx, "tx_sweep", values{"most": batch}); err != nil || n < batch {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -36,7 +35,7 @@ func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 
 func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	if !d.createTxRow(ctx, name) {
-		defer d.txQueues.enter(ctx, name, txWait)()
+		defer d.txTurns.enter(ctx, name, txWait)()
 		d.createTxRow(ctx, name) // there may be a connection by now
 	}
 	for {
@@ -53,7 +52,7 @@ func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 // lasts returns nil if tx goes on after a lock wait that timed out. Otherwise the server has rolled it back, and would
 // execute and commit each further statement by itself.
 func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
-	rows, err := tx.QueryContext(ctx, d.s.w.render("tx_rolls_back", values{}))
+	rows, err := tx.QueryContext(ctx, d.s.w.render("tx_rolls_back", nil))
 	rollsBack, err := scanAll(rows, err, scanOne[bool])
 	if err != nil {
 		return errors.Join(timeout, err)
@@ -78,7 +77,7 @@ func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 	statement, there := "tx_try", d.createTxRow(ctx, name)
 	if !there {
 		statement = "tx_try_or_fail"
-		defer d.txQueues.enter(ctx, name, txTryWait)() // two that find no row must not both create it
+		defer d.txTurns.enter(ctx, name, txTryWait)() // two that find no row must not both create it
 	}
 	v := valuesOf(name, "")
 	rows, err := tx.QueryContext(ctx, d.s.w.render(statement, v))
@@ -110,10 +109,13 @@ func (d *Driver) createTxRow(ctx context.Context, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	v := valuesOf(name, "")
-	found, err := query(ctx, d.s, d.s.w.render("tx_find", v), scanOne[int])
-	if err == nil && len(found) == 0 {
-		_, err = d.s.exec(ctx, "tx_make", v)
-	}
+	_, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (none struct{}, err error) {
+		found, err := query(ctx, d.s, d.s.w.render("tx_find", v), scanOne[int])
+		if err == nil && len(found) == 0 {
+			_, err = d.s.exec(ctx, "tx_make", v)
+		}
+		return none, err
+	})
 	return err == nil
 }
 
@@ -125,44 +127,26 @@ const (
 	txTryWait = 100 * time.Millisecond
 )
 
-// txQueues let one transaction of a process at a time lock the row of a name.
-type txQueues struct {
-	mu    sync.Mutex
-	names map[string]*txQueue
-}
+// txTurns let one transaction of a process at a time lock the row of a name, or of another name with the same slot.
+type txTurns [slots]chan struct{}
 
-type txQueue struct {
-	busy  chan struct{} // of one
-	users int
-}
-
-// enter waits until the name is free in this process, but at most for bound. The caller calls leave.
-func (t *txQueues) enter(ctx context.Context, name string, bound time.Duration) (leave func()) {
-	t.mu.Lock()
-	q := t.names[name]
-	if q == nil {
-		q = &txQueue{busy: make(chan struct{}, 1)}
-		t.names[name] = q
+func newTxTurns() (t txTurns) {
+	for i := range t {
+		t[i] = make(chan struct{}, 1)
 	}
-	q.users++
-	t.mu.Unlock()
+	return t
+}
+
+// enter waits for the turn of a name, but at most for bound. The caller calls leave.
+func (t *txTurns) enter(ctx context.Context, name string, bound time.Duration) (leave func()) {
+	turn := t[slotOf(name)]
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	entered := false
 	select {
-	case q.busy <- struct{}{}:
-		entered = true
+	case turn <- struct{}{}:
+		return func() { <-turn }
 	case <-ctx.Done():
-	}
-	return func() {
-		if entered {
-			<-q.busy
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if q.users--; q.users == 0 {
-			delete(t.names, name)
-		}
+		return func() {}
 	}
 }
 
@@ -184,9 +168,9 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 	Token() uint64
 },
 ) error {
-	v := values{Request: driver.Request{Name: lock.Name()}, token: lock.Token()}
+	v := values{"name": lock.Name(), "token": lock.Token()}
 	// Mark it with another connection: tx would lock the whole row, and so whoever wants the name, or another of its slot.
-	n, err := d.s.change(ctx, "guard", v)
+	n, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Once, func() (int64, error) { return d.s.change(ctx, "guard", v) })
 	held := n > 0
 	if err == nil && held {
 		var locked []uint64
@@ -198,7 +182,7 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 		err = driver.ErrLost
 	}
 	if err != nil {
-		return fmt.Errorf("mysql: guard a transaction by %q: %w", v.Name, err)
+		return fmt.Errorf("mysql: guard a transaction by %q: %w", lock.Name(), err)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func TestVersionBefore(t *testing.T) {
 		must(t, err)
 	}
 	_, now := join(t, db, prefix)
-	refusedBy(t, now, "schema version "+version, mysql.Current.String(), prefix+"_epochs")
+	refusedBy(t, now, "schema version "+version, mysql.Current.String())
 }
 
 // Tokens grow over the change from version 3, whose tokens were the clock in milliseconds times 2^20, and more.
@@ -117,7 +117,7 @@ func TestEarlierLayout(t *testing.T) {
 		l, _, prefix := fresh(t, db)
 		_, err := db.ExecContext(t.Context(), "CREATE TABLE "+prefix+"_tickets (place VARBINARY(512) PRIMARY KEY, token BIGINT)")
 		must(t, err)
-		if _, err := l.Acquire(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "before 2") {
+		if _, err := l.Acquire(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "unknown, or the table") {
 			t.Errorf("on tables of an earlier layout: %v", err)
 		}
 	})

@@ -1,17 +1,16 @@
 package mysql
 
 import (
-	"cmp"
 	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
@@ -51,17 +50,17 @@ const (
 
 // wire has the statements for one set of tables.
 type wire struct {
-	edition edition
+	edition sqlqueue.Edition
 	prefix  string
 
 	tickets, slots, processes, tx, queues string // quoted
 
-	statements map[string]statement
+	statements map[string]string // by their names
 }
 
 var goodPrefix = regexp.MustCompile(`^[A-Za-z0-9_$-]{1,40}$`)
 
-func newWire(e edition, prefix string) (*wire, error) {
+func newWire(e sqlqueue.Edition, prefix string) (*wire, error) {
 	if !goodPrefix.MatchString(prefix) {
 		return nil, fmt.Errorf("prefix %q: want 1 to 40 letters, digits, _, $ or -", prefix)
 	}
@@ -69,11 +68,11 @@ func newWire(e edition, prefix string) (*wire, error) {
 	w := &wire{
 		edition: e, prefix: prefix,
 		tickets: quoted("tickets"), slots: quoted("slots"), processes: quoted("processes"), tx: quoted("tx"), queues: quoted("queues"),
-		statements: make(map[string]statement),
+		statements: make(map[string]string),
 	}
 	for _, block := range append(strings.Split(statementsText, "\n\n")[1:], strings.Split(proceduresText, "\n\n")...) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(block), "-- "), ":")
-		w.statements[name] = parse(w.tables(withoutComments(block)))
+		w.statements[name] = w.tables(withoutComments(block))
 	}
 	return w, nil
 }
@@ -92,140 +91,86 @@ func withoutComments(block string) string {
 func (w *wire) tables(text string) string {
 	text = strings.NewReplacer(
 		"{edition}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)",
-		"{vacated}", vacated, "{granted}", granted, "{here}", "("+thisServer+") = {start}", "{now}", executionTime,
+		"{vacated}", vacated, "{granted}", granted, "{here}", "("+thisServer+") = {start}", "{now}", executionTime, "{autocommit}", autocommitOn,
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{server}", thisServer)
 	for _, name := range procedures {
-		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+strings.TrimPrefix(name, "call")+"_"+w.edition.column()+"`") // 64 bytes at most
+		text = strings.ReplaceAll(text, "{"+name+"}", "`"+w.prefix+strings.TrimPrefix(name, "call")+"_"+column(w.edition)+"`") // 64 bytes at most
 	}
 	return strings.NewReplacer("{tickets}", w.tickets, "{slots}", w.slots, "{processes}", w.processes, "{tx}", w.tx, "{queues}", w.queues,
-		"{column}", "`"+w.edition.column()+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
+		"{column}", "`"+column(w.edition)+"`", "{table}", "'"+w.prefix+"_tickets'").Replace(text)
 }
 
-// A statement is text with holes: parts[0] holes[0] parts[1] …
-type statement struct {
-	parts []string
-	holes []hole
-}
-
-func parse(text string) (s statement) {
-	for {
-		before, rest, ok := strings.Cut(text, "{")
-		s.parts = append(s.parts, before)
-		if !ok {
-			return s
-		}
-		name, after, _ := strings.Cut(rest, "}")
-		fill, ok := holes[name]
-		if !ok {
-			panic("mysql: no value " + name)
-		}
-		s.holes = append(s.holes, fill)
-		text = after
-	}
-}
-
+// render returns a statement with values in its holes.
 func (w *wire) render(name string, v values) string {
-	s, ok := w.statements[name]
+	rest, ok := w.statements[name]
 	if !ok {
 		panic("mysql: no statement " + name)
 	}
 	b := make([]byte, 0, 1024)
-	for i, fill := range s.holes {
-		b = fill(append(b, s.parts[i]...), &v)
+	for {
+		text, after, more := strings.Cut(rest, "{")
+		b = append(b, text...)
+		if !more {
+			return string(b)
+		}
+		hole, after, _ := strings.Cut(after, "}")
+		value, ok := v[hole]
+		if !ok {
+			panic("mysql: no value " + hole)
+		}
+		b, rest = write(b, value), after
 	}
-	return string(append(b, s.parts[len(s.holes)]...))
 }
 
-// values fill the holes of a statement.
-type values struct {
-	driver.Request
-	process, last, connection int64
+// values fill the holes of a statement, by their names.
+type values map[string]any
 
-	mark       bool
-	left       time.Duration // in the place of the TTL
-	token      uint64
-	entries    []string
-	ids, names []string
-	numbers    []int64
-	seqs       []uint64
-	entry      string // of a ticket; "": by its ID
-	key, most  int
-	until      func() int64 // by the server's clock, in microseconds; it is called when the statement is about to be sent
-	after      string
-	start      uint64 // of the server that the statement is meant for
+// valuesOf has the values of a name and, unless it is empty, of the ID of a ticket.
+func valuesOf(name, id string) values {
+	return values{"name": name, "slot": slotOf(name), "id": id, "entry": entryOf(id)}
 }
 
-func valuesOf(name, id string) values { return values{Request: driver.Request{Name: name, ID: id}} }
+// with adds values.
+func (v values) with(more values) values {
+	maps.Copy(v, more)
+	return v
+}
 
 // entryOf is the entry of a ticket that is no anchor.
 func entryOf(id string) string { return "\xff" + id }
 
-// A hole appends a value.
-type hole func(b []byte, v *values) []byte
-
-var holes = map[string]hole{
-	"name": func(b []byte, v *values) []byte { return literal(b, v.Name) },
-	"entry": func(b []byte, v *values) []byte {
-		return literal(b, cmp.Or(v.entry, entryOf(v.ID)))
-	},
-	"raised":  func(b []byte, v *values) []byte { return literal(b, "\xfe"+v.ID) },
-	"id":      func(b []byte, v *values) []byte { return literal(b, v.ID) },
-	"owner":   func(b []byte, v *values) []byte { return literal(b, v.Owner) },
-	"note":    func(b []byte, v *values) []byte { return literal(b, v.Note) },
-	"shared":  func(b []byte, v *values) []byte { return bit(b, v.Shared) },
-	"mark":    func(b []byte, v *values) []byte { return bit(b, v.mark) },
-	"permits": func(b []byte, v *values) []byte { return strconv.AppendInt(b, int64(v.Limit), 10) },
-	"slot":    func(b []byte, v *values) []byte { return strconv.AppendUint(b, slotOf(v.Name), 10) },
-	"ttl": func(b []byte, v *values) []byte {
-		return strconv.AppendInt(b, sqlqueue.Micros(cmp.Or(v.TTL, v.left)), 10)
-	},
-	"token":      func(b []byte, v *values) []byte { return number(b, v.token) },
-	"seqs":       func(b []byte, v *values) []byte { return list(b, v.seqs, number) },
-	"ids":        func(b []byte, v *values) []byte { return list(b, v.ids, literal) },
-	"names":      func(b []byte, v *values) []byte { return list(b, v.names, literal) },
-	"entries":    func(b []byte, v *values) []byte { return list(b, v.entries, literal) },
-	"numbers":    func(b []byte, v *values) []byte { return list(b, v.numbers, integer) },
-	"process":    func(b []byte, v *values) []byte { return integer(b, v.process) },
-	"last":       func(b []byte, v *values) []byte { return integer(b, v.last) },
-	"connection": func(b []byte, v *values) []byte { return integer(b, v.connection) },
-	"key":        func(b []byte, v *values) []byte { return integer(b, int64(v.key)) },
-	"most":       func(b []byte, v *values) []byte { return integer(b, int64(v.most)) },
-	"after":      func(b []byte, v *values) []byte { return literal(b, v.after) },
-	"start":      func(b []byte, v *values) []byte { return number(b, v.start) },
-	"deadline": func(b []byte, v *values) []byte {
-		return time.UnixMicro(v.until()).UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
-	},
-	"autocommit": func(b []byte, _ *values) []byte { return append(b, autocommitOn...) },
-}
-
-// literal appends bytes in a form that every server reads alike.
-func literal(b []byte, s string) []byte {
-	b = append(b, "x'"...)
-	b = hex.AppendEncode(b, []byte(s))
-	return append(b, '\'')
-}
-
-func number(b []byte, n uint64) []byte { return strconv.AppendUint(b, n, 10) }
-
-func integer(b []byte, n int64) []byte { return strconv.AppendInt(b, n, 10) }
-
-func bit(b []byte, set bool) []byte {
-	if set {
-		return append(b, '1')
+// write appends a value in a form that every server reads alike.
+func write(b []byte, value any) []byte {
+	switch v := value.(type) {
+	case string:
+		return append(hex.AppendEncode(append(b, "x'"...), []byte(v)), '\'')
+	case bool:
+		if v {
+			return append(b, '1')
+		}
+		return append(b, '0')
+	case time.Duration:
+		return strconv.AppendInt(b, sqlqueue.Micros(v), 10)
+	case func() int64: // a time, which is asked for when the statement is about to be sent
+		return time.UnixMicro(v()).UTC().AppendFormat(b, "TIMESTAMP'2006-01-02 15:04:05.000000'")
+	case []string:
+		return writeAll(b, v)
+	case []int64:
+		return writeAll(b, v)
+	case []uint64:
+		return writeAll(b, v)
 	}
-	return append(b, '0')
+	return fmt.Append(b, value) // a number
 }
 
-func list[T any](b []byte, all []T, one func([]byte, T) []byte) []byte {
+// writeAll appends a list, of NULL if it is empty.
+func writeAll[T any](b []byte, all []T) []byte {
 	if len(all) == 0 {
 		return append(b, "NULL"...)
 	}
-	for i, x := range all {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = one(b, x)
+	for _, x := range all {
+		b = append(write(b, x), ',')
 	}
-	return b
+	return b[:len(b)-1]
 }

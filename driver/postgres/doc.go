@@ -124,9 +124,9 @@
 //
 // # Rights
 //
-// If the first request of a driver does not find the tables and functions, the driver creates them, if its role may.
-// Inspect and List create nothing, and find no locks then. In production let a DBA create them, in a schema of their
-// own, and set create=false (WithoutCreate):
+// The first request for a ticket, or Ping, creates the tables and functions, if the role may. All other requests create
+// nothing, and find no locks then. In production let a DBA create them, in a schema of their own, and set create=false
+// (WithoutCreate):
 //
 //	CREATE SCHEMA locks;
 //	-- and the SQL that Schema returns: locker schema postgres --schema locks | psql -1 -f -

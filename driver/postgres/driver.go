@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -22,9 +21,8 @@ import (
 // Driver takes tickets in a PostgreSQL database. See the package comment.
 type Driver struct {
 	*sqlqueue.Engine
-	s      *store
-	owned  bool // the pool is ours to close
-	closed sync.Once
+	s     *store
+	owned bool // the pool is ours to close
 }
 
 var (
@@ -110,8 +108,8 @@ func New(pool *pgxpool.Pool, opts ...Option) (*Driver, error) {
 func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
 	s := &store{
 		opts: o, w: w, pool: pool, mode: pool.Config().ConnConfig.DefaultQueryExecMode,
-		extra: make(chan *pgx.Conn), opened: make(chan struct{}, 1),
 	}
+	s.conns = s.pooled()
 	d := &Driver{s: s}
 	d.build(sqlqueue.Options{})
 	return d
@@ -147,7 +145,7 @@ func (d *Driver) String() string {
 // Ping implements driver.Pinger. It asks for every right that acquiring and releasing need, and changes nothing. An
 // error names the rights that are missing.
 func (d *Driver) Ping(ctx context.Context) error {
-	_, err := sqlqueue.Repeat(ctx, d.Engine, true, func() (struct{}, error) { return struct{}{}, d.s.checkRights(ctx, d.s.w.ping) })
+	_, err := sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Creates, func() (struct{}, error) { return struct{}{}, d.s.checkRights(ctx, d.s.w.ping) })
 	if code(err) == codeDenied {
 		if all := d.s.checkRights(ctx, d.s.w.rights); code(all) == codeDenied {
 			err = all
@@ -170,8 +168,8 @@ func (s *store) checkRights(ctx context.Context, sql string) error {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
-	version, err = sqlqueue.Repeat(ctx, d.Engine, true, func() (version string, err error) {
-		err = d.s.with(ctx, false, func(c *pgx.Conn) error {
+	version, err = sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Twice, func() (version string, err error) {
+		err = d.s.with(ctx, func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
 		})
 		return version, err
@@ -185,12 +183,10 @@ func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) 
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
-	d.closed.Do(func() {
-		begun := time.Now()
-		_ = d.Engine.Close()
-		if d.owned {
-			life.Ending(d.s.pool.Close)(sqlqueue.CloseBound - time.Since(begun)) // waits for requests that are under way: they end with their contexts
-		}
-	})
+	begun := time.Now()
+	_ = d.Engine.Close()
+	if d.owned {
+		life.Ending(d.s.pool.Close)(sqlqueue.CloseBound - time.Since(begun)) // waits for requests that are under way: they end with their contexts
+	}
 	return nil
 }

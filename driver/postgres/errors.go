@@ -11,25 +11,22 @@ import (
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// These are raised by the functions of the schema.
+// Codes of errors. The functions of the schema raise the first two.
 const (
-	codeIsolation = "LK001" // the transaction is not READ COMMITTED
-	codeChanged   = "LK002" // the queue changed, or a lease ended, meanwhile: try again
+	codeIsolation       = "LK001" // the transaction is not READ COMMITTED
+	codeChanged         = "LK002" // the queue changed, or a lease ended, meanwhile
+	codeReadOnly        = "25006" // of a statement that writes, on a replica or in a read-only transaction
+	codeDenied          = "42501"
+	codeLockTimeout     = "55P03"
+	codeNoStatement     = "26000" // a pooler, behind which prepared statements do not outlive a transaction
+	codeStatementExists = "42P05" // the same
 )
-
-// codeReadOnly is of a statement that writes, on a replica or in a read-only transaction.
-const codeReadOnly = "25006"
 
 // errReplica says that a replica has refused BEGIN READ WRITE. Its code alone, "feature not supported", says nothing.
 var errReplica = errors.New("the server is a replica")
 
 // noWrites reports whether the server, or the transaction, does not take writes.
 func noWrites(err error) bool { return code(err) == codeReadOnly || errors.Is(err, errReplica) }
-
-const (
-	codeDenied      = "42501"
-	codeLockTimeout = "55P03"
-)
 
 // code is the SQLSTATE of an error; "" if the error is not the database's.
 func code(err error) string {
@@ -40,66 +37,6 @@ func code(err error) string {
 	return ""
 }
 
-// isConnect reports whether no connection could be opened.
-func isConnect(err error) bool {
-	var connect *pgconn.ConnectError
-	return errors.As(err, &connect)
-}
-
-// undone reports whether a statement certainly had no effect, and may succeed if it is sent again: after a deadlock, a
-// serialization failure, a lock or statement timeout, too many connections, or if the server is starting,
-// stopping or a replica for the moment.
-func undone(err error) bool {
-	if noWrites(err) {
-		return true
-	}
-	switch code(err) {
-	case codeChanged, "40001", "40P01", codeLockTimeout, "57014", "57P03", "53300":
-		return true
-	case "":
-		return pgconn.SafeToRetry(err) && !isConnect(err)
-	}
-	return false
-}
-
-// interrupted reports whether the connection broke: the statement may have been executed or not.
-func interrupted(err error) bool {
-	switch code(err) {
-	case "57P01", "57P02", "57P05":
-		return true
-	case "":
-		return err != nil && !isConnect(err) && !errors.Is(err, errReply) && !errors.Is(err, driver.ErrClosed)
-	}
-	return false
-}
-
-// refused reports whether a statement certainly had no effect: the database said so, or it was not sent.
-func refused(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
-		return pg.SeverityUnlocalized == "ERROR" || pg.Severity == "ERROR" || isConnect(err)
-	}
-	return pgconn.SafeToRetry(err) || isConnect(err)
-}
-
-// unavailable reports whether the database does not answer, or refuses everybody: connections (08), resources such
-// as connections and disk (53), a server that starts, stops or crashes, or that does not take writes. The core
-// recognizes network errors itself.
-func unavailable(err error) bool {
-	if noWrites(err) {
-		return true
-	}
-	switch c := code(err); c {
-	case "57P01", "57P02", "57P03", "57P05":
-		return true
-	case "":
-		return isConnect(err) && strings.Contains(err.Error(), "ValidateConnect failed") || // no server is what target_session_attrs asks for
-			errors.Is(err, io.ErrUnexpectedEOF)
-	default:
-		return strings.HasPrefix(c, "08") || strings.HasPrefix(c, "53")
-	}
-}
-
 // Class implements sqlqueue.Store.
 func (*store) Class(err error) (c sqlqueue.Class) {
 	if errors.Is(err, errBusy) { // the core asks again later
@@ -108,11 +45,52 @@ func (*store) Class(err error) (c sqlqueue.Class) {
 	if refused(err) {
 		c |= sqlqueue.Undone
 	}
-	if undone(err) || interrupted(err) {
-		c |= sqlqueue.Passing
+	if noWrites(err) {
+		return c | sqlqueue.Passing | sqlqueue.Down
 	}
-	if unavailable(err) {
+	switch n := code(err); n {
+	case "":
+		return c | classOfClient(err)
+	case "42883", "42P01", "3F000": // no such function, table, schema
+		return c | sqlqueue.Missing
+	case codeIsolation, codeNoStatement, codeStatementExists, // it is sent in another way then
+		codeChanged, "40001", "40P01", codeLockTimeout, "57014": // a serialization failure, a deadlock, timeouts
+		return c | sqlqueue.Passing
+	case "57P01", "57P02", "57P03", "57P05", "53300": // a server that starts, stops or crashes; too many connections
+		return c | sqlqueue.Passing | sqlqueue.Down
+	default:
+		if strings.HasPrefix(n, "08") || strings.HasPrefix(n, "53") { // connections, and resources such as the disk
+			c |= sqlqueue.Down
+		}
+		return c
+	}
+}
+
+// classOfClient is the class of an error that is not the database's, beside whether the statement was sent. The core
+// recognizes network errors itself.
+func classOfClient(err error) (c sqlqueue.Class) {
+	var connect *pgconn.ConnectError
+	switch {
+	case errors.As(err, &connect): // no connection could be opened
+		if strings.Contains(err.Error(), "ValidateConnect failed") { // no server is what target_session_attrs asks for
+			c |= sqlqueue.Down
+		}
+	case !errors.Is(err, errReply) && !errors.Is(err, driver.ErrClosed):
+		c |= sqlqueue.Passing // the connection broke
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
 		c |= sqlqueue.Down
 	}
 	return c
+}
+
+// refused reports whether a statement certainly had no effect: the database said so, or it was not sent.
+func refused(err error) bool {
+	var pg *pgconn.PgError
+	var connect *pgconn.ConnectError
+	isConnect := errors.As(err, &connect)
+	if errors.As(err, &pg) {
+		return pg.SeverityUnlocalized == "ERROR" || pg.Severity == "ERROR" || isConnect
+	}
+	return pgconn.SafeToRetry(err) || isConnect
 }

@@ -20,7 +20,7 @@ func (d *Driver) SweepInTurn(context.Context) time.Duration { return sqlqueue.Sw
 
 // Repeat calls f as the driver calls a request that may be sent twice.
 func (d *Driver) Repeat(ctx context.Context, f func() error) error {
-	_, err := sqlqueue.Repeat(ctx, d.Engine, true, func() (struct{}, error) { return struct{}{}, f() })
+	_, err := sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Twice, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
@@ -42,27 +42,29 @@ func Code(err error) string { return code(err) }
 // Create is what a driver does when a statement did not find the tables.
 func (d *Driver) Create(ctx context.Context, missing error) error {
 	d.s.used.Store(false) // as that of a program that has just started
-	return d.s.createSchema(ctx, missing)
+	_, err := d.s.Tables(ctx, missing, true)
+	return err
 }
 
 // CreateInUse is what a driver does when a statement did not find the tables, and another has
 // found them since.
 func (d *Driver) CreateInUse(ctx context.Context, missing error) error {
 	d.s.used.Store(true)
-	return d.s.createSchema(ctx, missing)
+	_, err := d.s.Tables(ctx, missing, true)
+	return err
 }
 
 // ConnConfig is how a driver connects.
 func ConnConfig(d driver.Driver) *pgx.ConnConfig { return d.(*Driver).s.pool.Config().ConnConfig }
 
 // Version is the suffix of the functions' names.
-var Version = current.suffix()
+var Version = current.Name()
 
 // An Edition is a version of the schema other than this package's.
-type Edition = edition
+type Edition = sqlqueue.Edition
 
 // NewEdition is an edition of a version, with the hash of a text.
-func NewEdition(version, hash string) Edition { return edition{version, hash} }
+func NewEdition(version, hash string) Edition { return Edition{Version: version, Hash: hash} }
 
 // Current is the edition of this package.
 var Current = current

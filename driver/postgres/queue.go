@@ -173,7 +173,7 @@ const sweepMost = 100
 
 // Sweep implements sqlqueue.Store.
 func (s *store) Sweep(ctx context.Context, after string) (last string, busy int64, err error) {
-	_, err = query(ctx, s, sending{spare: true}, func(row pgx.CollectableRow) (struct{}, error) {
+	_, err = query(ctx, s, sending{}, func(row pgx.CollectableRow) (struct{}, error) {
 		var name []byte // nil: there are no more
 		err := row.Scan(&name, &busy)
 		last = string(name)
@@ -184,7 +184,7 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 
 // SweepTurn implements sqlqueue.Store.
 func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (left time.Duration, err error) {
-	micros, err := query(ctx, s, sending{spare: true}, pgx.RowTo[int64], s.w.sweeper, sqlqueue.Micros(life), done)
+	micros, err := query(ctx, s, sending{}, pgx.RowTo[int64], s.w.sweeper, sqlqueue.Micros(life), done)
 	if err != nil {
 		return 0, err
 	}
@@ -193,7 +193,7 @@ func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (l
 
 // Queue implements sqlqueue.Store.
 func (s *store) Queue(ctx context.Context, name string) ([]driver.Ticket, error) {
-	tickets, err := query(ctx, s, sending{looks: true}, rowInspected, s.w.inspect, []byte(name))
+	tickets, err := query(ctx, s, sending{}, rowInspected, s.w.inspect, []byte(name))
 	switch code(err) {
 	case "0A000", "22003", "22008": // infinity has no number of seconds
 		err = fmt.Errorf("a time in the row of a ticket is infinite or out of range (only what is written by hand is): %w", err)
@@ -214,7 +214,7 @@ func rowInspected(row pgx.CollectableRow) (t driver.Ticket, err error) {
 
 // Names implements sqlqueue.Store.
 func (s *store) Names(ctx context.Context) ([]string, error) {
-	return query(ctx, s, sending{looks: true}, func(row pgx.CollectableRow) (string, error) {
+	return query(ctx, s, sending{}, func(row pgx.CollectableRow) (string, error) {
 		name, err := pgx.RowTo[[]byte](row)
 		return string(name), err
 	}, s.w.list)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -11,37 +10,19 @@ import (
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
-// An edition is a version of the tables and functions, and a hash of their text. The names of the functions end with
-// it, so that a program finds no functions of another version, nor different ones of the same version. The comment of
-// the table of tickets contains its edition.
-type edition struct{ version, hash string }
-
 // current is the edition of this package. Raise the version with any change of the tables, or of what the functions do.
-var current = edition{"7", sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
-
-func (e edition) suffix() string { return e.version + "_" + e.hash }
-
-const commentBegin = "locker: tickets, schema "
-
-func (e edition) comment() string { return commentBegin + e.String() }
-
-func (e edition) String() string { return e.version + " (" + e.hash + ")" }
+var current = sqlqueue.Edition{Version: "7", Hash: sqlqueue.Hash(schemaSQL, functionsSQL, backgroundSQL)}
 
 // versionError says that the tables exist, and are of another edition.
 type versionError struct {
 	table, comment string
-	want           edition
+	want           sqlqueue.Edition
 	missing        error // how it was noticed
 }
 
 func (e *versionError) Error() string {
-	have, ok := strings.CutPrefix(e.comment, commentBegin)
-	if !ok {
-		have = "unknown, or the table is another program's"
-	}
-	return fmt.Sprintf("the table %s is of schema version %s, and this program needs version %s: run programs of one "+
-		"version only. The SQL that postgres.Schema returns (locker schema postgres) moves the tables to the version of the "+
-		"program that it is from; programs of other versions fail from then on", e.table, have, e.want)
+	return e.want.Differs(e.table, e.comment) + "The SQL that postgres.Schema returns (locker schema postgres) moves the tables to the " +
+		"version of the program that it is from; programs of other versions fail from then on"
 }
 
 func (e *versionError) Unwrap() error { return e.missing }
@@ -77,47 +58,33 @@ func (e *schemaError) Unwrap() []error {
 	return []error{e.cause, e.missing} // the code is that of the cause
 }
 
-// createSchema creates the tables, because a statement failed without them. It returns nil if the statement may succeed
-// now.
-func (s *store) createSchema(ctx context.Context, missing error) error {
-	if !s.opts.create || s.used.Load() {
-		return s.whyMissing(ctx, missing)
+// Tables implements sqlqueue.Store.
+func (s *store) Tables(ctx context.Context, missing error, create bool) (there bool, err error) {
+	used := s.used.Load()
+	mayCreate := s.opts.create && !used
+	if !mayCreate || !create {
+		var is state
+		err = s.with(ctx, func(c *pgx.Conn) error {
+			is, err = s.w.state(ctx, c, missing)
+			return err
+		})
+		switch {
+		case err != nil || is.complete: // somebody has created it since the statement failed
+			return err == nil, err
+		case !mayCreate:
+			return false, &schemaError{missing: missing, used: used, part: is.table}
+		case !is.table:
+			return false, nil
+		}
 	}
-	err := s.with(ctx, false, func(c *pgx.Conn) error {
+	err = s.with(ctx, func(c *pgx.Conn) error {
 		return inReadWrite(ctx, c, func(tx pgx.Tx) error { return s.w.create(ctx, tx.Conn(), missing) })
 	})
 	var other *versionError
 	if err != nil && code(err) != "" && !errors.As(err, &other) {
-		return &schemaError{missing: missing, cause: err}
+		err = &schemaError{missing: missing, cause: err}
 	}
-	return err
-}
-
-// isNothingThere reports whether there are no tables yet, which this driver may create.
-func (s *store) isNothingThere(ctx context.Context, missing error) (nothing bool, err error) {
-	if !s.opts.create || s.used.Load() {
-		return false, nil
-	}
-	there, err := s.state(ctx, missing)
-	return err == nil && !there.table, err
-}
-
-func (s *store) state(ctx context.Context, missing error) (there state, err error) {
-	err = s.with(ctx, false, func(c *pgx.Conn) (err error) {
-		there, err = s.w.state(ctx, c, missing)
-		return err
-	})
-	return there, err
-}
-
-// whyMissing returns an error that explains what is missing, if this driver must not create it. It returns nil if nothing
-// is: somebody has created it since the statement failed, and another statement of this driver has used it.
-func (s *store) whyMissing(ctx context.Context, missing error) error {
-	there, err := s.state(ctx, missing)
-	if err != nil || there.complete {
-		return err
-	}
-	return &schemaError{missing: missing, used: s.used.Load(), part: there.table}
+	return err == nil, err
 }
 
 // create runs the SQL of the schema, on a connection that is in a transaction. Many programs may do so at once. Another
@@ -144,7 +111,7 @@ type state struct {
 func (w *wire) state(ctx context.Context, c *pgx.Conn, missing error) (s state, err error) {
 	var comment string
 	err = c.QueryRow(ctx, w.installed, pgx.QueryExecModeSimpleProtocol).Scan(&s.table, &comment, &s.complete)
-	if err == nil && s.table && comment != w.edition.comment() {
+	if err == nil && s.table && comment != w.edition.Comment() {
 		err = &versionError{table: w.tickets, comment: comment, want: w.edition, missing: missing}
 	}
 	return s, err

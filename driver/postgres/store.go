@@ -19,18 +19,33 @@ type store struct {
 	pool *pgxpool.Pool
 	mode pgx.QueryExecMode
 
+	conns *sqlqueue.Pool[*pgx.Conn]
+
 	unprepared atomic.Bool // prepared statements do not outlive a transaction here
 	strict     atomic.Bool // the database's default isolation has to be overridden
 	used       atomic.Bool // the tables were there
+}
 
-	extra  chan *pgx.Conn // passes on the connection beside the pool
-	opened chan struct{}  // held while there is one
+// pooled is how requests get their connections.
+func (s *store) pooled() *sqlqueue.Pool[*pgx.Conn] {
+	return sqlqueue.NewPool(sqlqueue.Pool[*pgx.Conn]{
+		Get: func(ctx context.Context) (*pgx.Conn, func(), error) {
+			c, err := s.pool.Acquire(ctx)
+			if err != nil {
+				return nil, nil, err
+			}
+			return c.Conn(), c.Release, nil
+		},
+		Open:    s.connect,
+		Close:   func(c *pgx.Conn) { hangUp(context.Background(), c) },
+		IsAlive: func(c *pgx.Conn) bool { return !c.IsClosed() },
+	})
 }
 
 // with runs f on a connection. A request is one statement, which is one transaction: nothing of it depends on the
-// connection, so that a pooler in transaction mode may be in between. A spare one is only sent on a connection of the pool.
-func (s *store) with(ctx context.Context, spare bool, f func(*pgx.Conn) error) error {
-	return s.anyConn(ctx, spare, func(c *pgx.Conn) error {
+// connection, so that a pooler in transaction mode may be in between.
+func (s *store) with(ctx context.Context, f func(*pgx.Conn) error) error {
+	return s.conns.Use(ctx, func(c *pgx.Conn) error {
 		err := f(c)
 		if !noWrites(err) {
 			return err
@@ -43,60 +58,6 @@ func (s *store) with(ctx context.Context, spare bool, f func(*pgx.Conn) error) e
 		}
 		return err
 	})
-}
-
-func (s *store) anyConn(ctx context.Context, spare bool, f func(*pgx.Conn) error) error {
-	if spare {
-		return s.pool.AcquireFunc(ctx, func(c *pgxpool.Conn) error { return f(c.Conn()) })
-	}
-	wait, cancel := context.WithTimeout(ctx, sqlqueue.Patience(ctx))
-	c, err := s.pool.Acquire(wait)
-	exhausted := wait.Err() != nil && ctx.Err() == nil
-	cancel()
-	switch {
-	case err == nil:
-		defer c.Release()
-		return f(c.Conn())
-	case exhausted:
-		return s.withExtra(ctx, f)
-	}
-	return err
-}
-
-// withExtra runs f on the one connection beside the pool. A request that waits for it gets it from the one before;
-// otherwise it is closed.
-func (s *store) withExtra(ctx context.Context, f func(*pgx.Conn) error) (err error) {
-	var c *pgx.Conn
-	select {
-	case c = <-s.extra:
-	case s.opened <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	passedOn := false
-	defer func() { // also after a panic in the user's code
-		if passedOn {
-			return
-		}
-		if c != nil {
-			hangUp(context.WithoutCancel(ctx), c)
-		}
-		<-s.opened
-	}()
-	if c == nil {
-		if c, err = s.connect(ctx); err != nil {
-			return err
-		}
-	}
-	err = f(c)
-	if !c.IsClosed() {
-		select {
-		case s.extra <- c:
-			passedOn = true
-		default:
-		}
-	}
-	return err
 }
 
 // connect opens a connection outside the pool, as the pool does.
@@ -130,60 +91,12 @@ func hangUp(ctx context.Context, c *pgx.Conn) {
 type sending struct {
 	sent  *time.Time   // set to the moment before the statement is sent; may be nil
 	until func() int64 // called then: the last argument; may be nil
-	looks bool         // it changes nothing: where there are no tables yet it finds nothing, and creates none
-	spare bool         // it opens no connection beside an exhausted pool: what must be done in time needs that one
 }
 
-// query sends one statement and returns its rows. If the tables do not exist, and the driver has not used them
-// before, it creates them and sends the statement again.
+// query sends one statement and returns its rows.
 func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
-	for range 4 { // each reason to send it again occurs once
-		strict := s.strict.Load()
-		all, err = queryOnce(ctx, s, how, row, sql, args...)
-		switch code(err) {
-		case codeIsolation:
-			s.strict.Store(true)
-		case codeReadOnly:
-			if strict || !s.strict.Load() {
-				return nil, err
-			}
-		case "26000", "42P05": // a prepared statement does not exist, or exists already: a pooler
-			s.unprepared.Store(true)
-		case "42883", "42P01", "3F000": // no such function, table, schema
-			if how.looks {
-				if nothing, err := s.isNothingThere(ctx, err); nothing || err != nil {
-					return nil, err
-				}
-			}
-			if err := s.createSchema(ctx, err); err != nil {
-				return nil, err
-			}
-		default:
-			if err == nil && !s.used.Load() {
-				s.used.Store(true)
-			}
-			return all, err
-		}
-	}
-	return nil, err
-}
-
-// inReadWrite runs f in a transaction, whatever the database's defaults.
-func inReadWrite(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
-	begun := false
-	err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
-		begun = true
-		return f(tx)
-	})
-	if !begun && code(err) == "0A000" {
-		return fmt.Errorf("%w: %w", errReplica, err)
-	}
-	return err
-}
-
-func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	args = append([]any{s.execMode()}, args...)
-	err = s.with(ctx, how.spare, func(c *pgx.Conn) error {
+	err = s.with(ctx, func(c *pgx.Conn) error {
 		return interruptible(ctx, c, func(ctx context.Context) error {
 			if how.sent != nil {
 				*how.sent = time.Now()
@@ -203,7 +116,30 @@ func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToF
 			return inReadWrite(ctx, c, func(tx pgx.Tx) error { return collect(tx.Query(ctx, sql, args...)) })
 		})
 	})
+	switch code(err) {
+	case codeIsolation:
+		s.strict.Store(true)
+	case codeNoStatement, codeStatementExists:
+		s.unprepared.Store(true)
+	default:
+		if err == nil && !s.used.Load() {
+			s.used.Store(true)
+		}
+	}
 	return all, err
+}
+
+// inReadWrite runs f in a transaction, whatever the database's defaults.
+func inReadWrite(ctx context.Context, c *pgx.Conn, f func(pgx.Tx) error) error {
+	begun := false
+	err := pgx.BeginTxFunc(ctx, c, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadWrite}, func(tx pgx.Tx) error {
+		begun = true
+		return f(tx)
+	})
+	if !begun && code(err) == "0A000" {
+		return fmt.Errorf("%w: %w", errReplica, err)
+	}
+	return err
 }
 
 // execMode is how pgx executes statements: prepared once, which is fastest, unless the pool's configuration says
@@ -230,11 +166,12 @@ func interruptible(ctx context.Context, c *pgx.Conn, f func(context.Context) err
 		h.HandleCancel(ctx)
 		interrupted <- h.HandleUnwatchAfterCancel
 	})
-	err := f(context.WithoutCancel(ctx))
-	if !stop() {
-		if resume := <-interrupted; !c.IsClosed() { // pgx has set its own deadline on a closed one
-			resume()
+	defer func() { // also after a panic in the user's code
+		if !stop() {
+			if resume := <-interrupted; !c.IsClosed() { // pgx has set its own deadline on a closed one
+				resume()
+			}
 		}
-	}
-	return err
+	}()
+	return f(context.WithoutCancel(ctx))
 }

@@ -1,8 +1,10 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -172,4 +174,44 @@ func TestURLTellsNoSecret(t *testing.T) {
 			t.Errorf("%s: the error tells a secret: %s", query, s)
 		}
 	}
+}
+
+// panicking is a tracer of the user that panics once.
+type panicking struct{ panics *atomic.Bool }
+
+func (p panicking) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	if p.panics.Swap(false) {
+		panic("of the user")
+	}
+	return ctx
+}
+
+func (panicking) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// After a panic in the user's tracer nothing waits for the end of the request's context, which interrupts no other request.
+func TestPanicInATracer(t *testing.T) {
+	var panics atomic.Bool
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.ConnConfig.Tracer = panicking{&panics} })
+	d, err := postgres.New(p, postgres.WithPrefix(unique()), postgres.WithoutListen())
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	ok(t, d.Ping(t.Context())) // creates the tables
+	ctx, cancel := context.WithCancel(t.Context())
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		panics.Store(true)
+		_, _ = d.Inspect(ctx, "a")
+	}()
+	cancel()
+	time.Sleep(100 * time.Millisecond)
+	stacks := make([]byte, 1<<20)
+	if stacks = stacks[:runtime.Stack(stacks, true)]; bytes.Contains(stacks, []byte("postgres.interruptible")) {
+		t.Error("a goroutine is left")
+	}
+	_, err = d.Inspect(t.Context(), "a")
+	ok(t, err)
 }

@@ -39,7 +39,7 @@ func TestSweepOfVeryMany(t *testing.T) {
 	t.Parallel()
 	prefix := unique()
 	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	sweep(t, d) // makes the tables
+	ok(t, d.Ping(t.Context())) // makes the tables
 	die(t, p, prefix, 1000)
 	tx := begin(t, p)
 	_, err := tx.Exec(t.Context(), "SELECT FROM "+prefix+"_tickets WHERE token <= 150 FOR KEY SHARE") // as a guard does
@@ -115,7 +115,7 @@ func TestShortProgramsSweep(t *testing.T) {
 	t.Parallel()
 	prefix := unique()
 	first, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
-	sweep(t, first)
+	ok(t, first.Ping(t.Context())) // makes the tables
 	die(t, p, prefix, 300)
 	programs := 0
 	waitFor(t, "somebody sweeps", func() bool {
@@ -140,7 +140,7 @@ func TestOneSweepsForAll(t *testing.T) {
 	const every = 3 * time.Second
 	d.SweepEvery(every)
 	other.SweepEvery(every)
-	sweep(t, d) // makes the tables
+	ok(t, d.Ping(t.Context())) // makes the tables
 	die(t, p, prefix, 10)
 	d.SweepInTurn(t.Context())
 	if n := countTickets(t, p, prefix); n != 0 {
@@ -162,7 +162,8 @@ func TestOneSweepsForAll(t *testing.T) {
 func TestSweepAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	d, p, prefix := newDriverOfOne(t)
-	d.SweepInTurn(t.Context()) // makes the tables, and takes the turn
+	ok(t, d.Ping(t.Context())) // makes the tables
+	d.SweepInTurn(t.Context()) // takes the turn
 	_, err := p.Exec(t.Context(), "UPDATE "+prefix+"_processes SET alive_until = clock_timestamp() + interval '1 day' WHERE id = 0")
 	ok(t, err)
 	die(t, p, prefix, 10)
@@ -208,7 +209,7 @@ func TestSweepLeavesTheConnectionBesideThePool(t *testing.T) {
 func TestSweepThatFailedIsNotDone(t *testing.T) {
 	t.Parallel()
 	able, p, prefix := newDriverOfOne(t)
-	sweep(t, able) // makes the tables
+	ok(t, able.Ping(t.Context())) // makes the tables
 	die(t, p, prefix, 10)
 	unable, err := postgres.New(newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["lock_timeout"] = "100ms"

@@ -87,7 +87,7 @@ func TestAcquireTxWantsReadCommitted(t *testing.T) {
 func TestGuard(t *testing.T) {
 	prefix := unique()
 	d, p := newRoomyDriver(t, prefix)
-	sweep(t, d) // makes the tables
+	ok(t, d.Ping(t.Context())) // makes the tables
 	l, renewed := newRenewing(t, d)
 	ctx := t.Context()
 	const ttl = time.Second // enough to guard a transaction on a busy machine

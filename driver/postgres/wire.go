@@ -31,7 +31,7 @@ var functions = []string{
 
 // wire has the statements, with the names of the objects of one schema and prefix.
 type wire struct {
-	edition edition
+	edition sqlqueue.Edition
 	schema  string // the text of the whole schema
 	tickets string // the table
 	channel string // what the names of notification channels begin with
@@ -41,7 +41,7 @@ type wire struct {
 	due, advance, sweep, sweeper, guard, inspect, list, ping, rights string
 }
 
-func newWire(e edition, schema, prefix string, async bool) (*wire, error) {
+func newWire(e sqlqueue.Edition, schema, prefix string, async bool) (*wire, error) {
 	if err := checkIdentifier("prefix", prefix, longestPrefix); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func set(setting, value string) string {
 
 // names are the names of the objects of one schema, prefix and edition.
 type names struct {
-	e              edition
+	e              sqlqueue.Edition
 	schema, prefix string
 }
 
@@ -104,7 +104,7 @@ func (n names) qualified(name string) string {
 
 func (n names) functions() (all []string) {
 	for _, f := range functions {
-		all = append(all, n.qualified(f+n.e.suffix()))
+		all = append(all, n.qualified(f+n.e.Name()))
 	}
 	return all
 }
@@ -127,12 +127,12 @@ func (n names) pairs() []string {
 		"{token_text}", literal(token),
 		"{channel_text}", literal(n.prefix + "_"),
 		"{prefix_text}", literal(n.prefix + "_"),
-		"{suffix_text}", literal(n.e.suffix()),
+		"{suffix_text}", literal(n.e.Name()),
 		"{functions}", strings.Join(functions, "|"),
 		"{version}", n.e.String(),
-		"{comment_text}", literal(n.e.comment()),
+		"{comment_text}", literal(n.e.Comment()),
 		"{any}", strconv.FormatInt(sqlqueue.AnyNumber, 10),
-		"{columns}", "k.id, k.token, k.held, " + n.qualified("micros"+n.e.suffix()) + "(k.expires_at)", // as rowTicket reads them
+		"{columns}", "k.id, k.token, k.held, " + n.qualified("micros"+n.e.Name()) + "(k.expires_at)", // as rowTicket reads them
 		"{unconfirmed}", "k.queued AND k.held AND k.provisional",
 		"{live}", "CASE WHEN k.held THEN k.expires_at > clock_timestamp()" +
 			" ELSE EXISTS (SELECT FROM " + processes + " p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END",

@@ -83,9 +83,7 @@ func (d *Driver) String() string { return "sqlite" }
 // Ping implements driver.Pinger. It writes, as every acquisition does. Where there is no database yet, it checks whether
 // one may be made.
 func (d *Driver) Ping(ctx context.Context) error {
-	_, err := sqlqueue.Repeat(ctx, d.Engine, true, func() (struct{}, error) {
-		return run(ctx, d.s, pings, func(t *tx) (struct{}, error) { return struct{}{}, t.exec(sqlPing) })
-	})
+	_, err := run(ctx, d.s, pings, func(t *tx) (struct{}, error) { return struct{}{}, t.exec(sqlPing) })
 	if errors.Is(err, errAbsent) {
 		err = d.s.mayMake()
 	}

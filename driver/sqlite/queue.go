@@ -21,11 +21,6 @@ var (
 
 // Take implements sqlqueue.Store. It needs no deadline, since the transactions of a process are executed in order.
 func (s *store) Take(ctx context.Context, process int64, r driver.Request, _ func() int64) (sqlqueue.Answer, error) {
-	if !s.isOpen.Load() { // if it cannot be made, there is certainly no ticket: nothing was sent
-		if err := s.make(ctx); err != nil {
-			return sqlqueue.Answer{}, err
-		}
-	}
 	sent := time.Now()
 	a, err := run(ctx, s, takes.of(process), func(t *tx) (sqlqueue.Answer, error) {
 		n, token, err := t.count(sqlTakeFree, append(t.held(r), schemaVersion, s.boot)...)
@@ -95,7 +90,7 @@ func (t *tx) values(r driver.Request, slot any, state string, expires any) []any
 
 // Remove implements sqlqueue.Store.
 func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (sqlqueue.Removal, error) {
-	return ifThere(run(ctx, s, removes.of(process), func(t *tx) (r sqlqueue.Removal, err error) {
+	return run(ctx, s, removes.of(process), func(t *tx) (r sqlqueue.Removal, err error) {
 		if !h.Shared {
 			n, _, err := t.count(sqlRemoveAlone, []byte(h.Name), h.ID, t.now, schemaVersion, s.boot)
 			if err != nil || n == 1 {
@@ -107,18 +102,18 @@ func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (sqlqu
 		}
 		tk, found, err := t.findID(h.Name, h.ID)
 		return t.remove(h.Name, tk, found, err)
-	}))
+	})
 }
 
 // Break implements sqlqueue.Store.
 func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
-	return ifThere(run(ctx, s, writes.of(process), func(t *tx) (sqlqueue.Removal, error) {
+	return run(ctx, s, writes.of(process), func(t *tx) (sqlqueue.Removal, error) {
 		tk, found, err := t.find(sqlFindToken, int64(token), []byte(name)) //nolint:gosec // the engine has checked it
 		if found {
 			t.notify(tk.process, sqlqueue.LostText(driver.Hold{Name: name, ID: tk.ID, Token: tk.Token}))
 		}
 		return t.remove(name, tk, found, err)
-	}))
+	})
 }
 
 // remove removes a ticket if it was found, and grants the next.
@@ -131,7 +126,7 @@ func (t *tx) remove(name string, tk ticket, found bool, err error) (sqlqueue.Rem
 
 // Renew implements sqlqueue.Store.
 func (s *store) Renew(ctx context.Context, rs []driver.Renewal) ([]int, error) {
-	return ifThere(run(ctx, s, writes, func(t *tx) (renewed []int, err error) {
+	return run(ctx, s, writes, func(t *tx) (renewed []int, err error) {
 		for i, r := range rs {
 			tk, found, err := t.findID(r.Name, r.ID)
 			if err == nil && found && tk.Held {
@@ -143,12 +138,12 @@ func (s *store) Renew(ctx context.Context, rs []driver.Renewal) ([]int, error) {
 			}
 		}
 		return renewed, nil
-	}))
+	})
 }
 
 // Shorten implements sqlqueue.Store.
 func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (bool, error) {
-	return ifThere(run(ctx, s, writes, func(t *tx) (bool, error) {
+	return run(ctx, s, writes, func(t *tx) (bool, error) {
 		tk, found, err := t.findID(h.Name, h.ID)
 		if err != nil || !found || !tk.Held {
 			return false, err
@@ -159,7 +154,7 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 			t.notify(first, sqlqueue.DueText(h.Name))
 		}
 		return true, cmp.Or(err, t.exec(sqlShorten, t.after(left), tk.Token))
-	}))
+	})
 }
 
 // Heartbeat implements sqlqueue.Store.
@@ -258,21 +253,26 @@ func (s *store) SweepTurn(context.Context, time.Duration, bool) (time.Duration, 
 
 // Queue implements sqlqueue.Store. It reads, and waits for no other process.
 func (s *store) Queue(ctx context.Context, name string) ([]driver.Ticket, error) {
-	return ifThere(run(ctx, s, reads, func(t *tx) ([]driver.Ticket, error) { return t.show(name) }))
+	return run(ctx, s, reads, func(t *tx) ([]driver.Ticket, error) { return t.show(name) })
 }
 
 // Names implements sqlqueue.Store.
 func (s *store) Names(ctx context.Context) ([]string, error) {
-	return ifThere(run(ctx, s, reads, func(t *tx) ([]string, error) { return t.names(sqlList, t.now) }))
+	return run(ctx, s, reads, func(t *tx) ([]string, error) { return t.names(sqlList, t.now) })
 }
 
 // Class implements sqlqueue.Store. The store itself sends again what is worth it.
-func (*store) Class(error) sqlqueue.Class { return 0 }
-
-// ifThere returns the zero value if there is no database yet.
-func ifThere[T any](v T, err error) (T, error) {
+func (*store) Class(err error) sqlqueue.Class {
 	if errors.Is(err, errAbsent) {
-		err = nil
+		return sqlqueue.Undone | sqlqueue.Missing
 	}
-	return v, err
+	return 0
+}
+
+// Tables implements sqlqueue.Store.
+func (s *store) Tables(ctx context.Context, _ error, create bool) (there bool, err error) {
+	if create {
+		err = s.make(ctx)
+	}
+	return create && err == nil, err
 }

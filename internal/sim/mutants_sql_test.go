@@ -18,12 +18,12 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: an unanswered request for a ticket is none", file: engine + "acquire.go",
-			old: "\t\t\t\tunanswered = true\n", new: "",
+			old: "unanswered, arrives = true, later(arrives, sent)", new: "arrives = later(arrives, sent)",
 		},
 		mutant{
 			name: "sqlqueue: the time of a request for a ticket counts from before the wait for a connection", file: engine + "acquire.go",
-			old: "\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
-			new: "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tanswered()\n",
+			old: "\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n\t\t\t\tuntil, left := e.clock.deadline(ctx)\n",
+			new: "\t\t\tuntil, left := e.clock.deadline(ctx)\n\t\t\ta, err := e.store.Take(ctx, w.process, r, func() int64 {\n",
 		},
 		mutant{
 			name: "sqlqueue: a provisional lease counts from its grant", file: engine + "book.go",
@@ -39,7 +39,7 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: those who were queued before their process was registered do not learn that it has expired", file: engine + "process.go",
-			old: "\t\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\t\te.book.expired(process)", new: "\t\tif err == nil && !alive {\n\t\t\te.book.mu.Lock()\n\t\t\te.book.nextID()\n\t\t\te.book.mu.Unlock()",
+			old: "\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\te.book.expired(process)", new: "\tif err == nil && !alive {\n\t\te.book.mu.Lock()\n\t\te.book.nextID()\n\t\te.book.mu.Unlock()",
 		},
 		mutant{
 			name: "sqlqueue: a process that has expired goes on under its ID", file: engine + "process.go",
@@ -71,7 +71,7 @@ func init() {
 		},
 		mutant{
 			name: "postgres: a broken connection counts as a refusal", file: "driver/postgres/errors.go",
-			old: "\treturn pgconn.SafeToRetry(err) || isConnect(err)\n", new: "\treturn err != nil\n",
+			old: "\treturn pgconn.SafeToRetry(err) || isConnect\n", new: "\treturn err != nil\n",
 		},
 	)
 }

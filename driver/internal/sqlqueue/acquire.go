@@ -16,16 +16,21 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, driver.ErrClosed
 	}
 	w := e.book.add(r)
+	defer e.book.remove(w) // unless its wait has ended; also after a panic in the user's code
 	g, queued, err := e.take(ctx, r, w)
+	err = e.gone(r.ID, err)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		StartSweeps(e)
 	}
-	if !queued {
-		e.book.remove(w, err == nil)
-		if err == nil && !e.opts.ListenToWait {
+	switch {
+	case err != nil:
+		return g, err
+	case !queued:
+		e.book.hold(w)
+		if !e.opts.ListenToWait {
 			e.listenFirst(ctx)
 		}
-		return g, err
+		return g, nil
 	}
 	if r.Joined != nil {
 		r.Joined()
@@ -36,34 +41,31 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		g, err := e.granted(ctx, r, o)
 		return g, e.gone(r.ID, err)
 	case <-ctx.Done():
-		e.book.remove(w, false)
 		return driver.Grant{}, errors.Join(context.Cause(ctx), e.book.lastFault())
 	case <-e.life.Done():
-		e.book.remove(w, false)
 		return driver.Grant{}, driver.ErrClosed
 	}
 }
 
 // take asks for a ticket until it is granted, refused, or queued.
 func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
-	defer e.book.endTake(r.ID)
+	arrives := e.book.ask(r.ID) // until then a request that was not answered may take the ticket
+	var sent time.Time          // until then the last one that was sent may, unless it is answered
+	defer func() { e.book.asked(r.ID, later(arrives, sent)) }()
 	unanswered := false
 	for {
-		answer, err := Repeat(ctx, e, true, func() (Answer, error) {
-			answered := func() {}
+		answer, err := Repeat(ctx, e, Creates, func() (Answer, error) {
 			a, err := e.store.Take(ctx, w.process, r, func() int64 {
-				answered()
 				until, left := e.clock.deadline(ctx)
 				if until != 0 { // else it takes no ticket
-					answered = e.book.sending(r.ID, left)
+					sent = time.Now().Add(left + clockError)
 				}
 				return until
 			})
 			if err == nil || a.Sent.IsZero() || e.store.Class(err)&Undone != 0 {
-				answered()
+				sent = time.Time{}
 			} else {
-				unanswered = true
-				e.book.tidy()
+				unanswered, arrives = true, later(arrives, sent)
 			}
 			return a, err
 		})
@@ -75,13 +77,20 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 		case queued, g.Token > 0:
 			return g, queued, nil
 		case errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost):
-			return g, false, e.gone(r.ID, err)
+			return g, false, err
 		case err != nil && unanswered:
 			return g, false, err
 		case err != nil:
 			return g, false, driver.NoTicket(err)
 		}
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // taken reads the answer to a request for a ticket. If it returns neither a ticket nor an error, the request has to be
@@ -164,51 +173,36 @@ func notYet(err error) error {
 	return driver.Unavailable(errArriving)
 }
 
-// sending records that a request for a ticket is sent, which takes none later than left from now. The result is
-// called if it is answered, or certainly had no effect.
-func (b *book) sending(id string, left time.Duration) (answered func()) {
+// ask records that Acquire asks for a ticket. It returns until when a request of an earlier Acquire may take it.
+func (b *book) ask(id string) (arrives time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before := b.arriving[id]
-	b.arriving[id] = time.Now().Add(left + clockError)
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.arriving, id)
-		if !before.IsZero() {
-			b.arriving[id] = before
-		}
+	if until := b.arriving[id]; !until.Equal(forever) {
+		arrives = until
 	}
+	b.arriving[id] = forever
+	return arrives
 }
 
-// tidy forgets requests that cannot arrive any more, whenever there are twice as many as the last time.
-func (b *book) tidy() {
+// asked records that Acquire asks for a ticket no longer, and until when a request for it may still arrive. Those that
+// cannot arrive any more are forgotten whenever there are twice as many as the last time.
+func (b *book) asked(id string, arrives time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.arriving) < b.tidyAt {
-		return
-	}
 	now := time.Now()
-	maps.DeleteFunc(b.arriving, func(_ string, until time.Time) bool { return until.Before(now) })
-	b.tidyAt = 2*len(b.arriving) + 1
+	if until := b.arriving[id]; !until.Equal(forever) { // another Acquire has asked for it meanwhile
+		arrives = later(arrives, until)
+	}
+	if b.arriving[id] = arrives; !arrives.After(now) {
+		delete(b.arriving, id)
+	}
+	if len(b.arriving) > b.tidyAt {
+		maps.DeleteFunc(b.arriving, func(_ string, until time.Time) bool { return until.Before(now) })
+		b.tidyAt = 2 * len(b.arriving)
+	}
 }
 
-// endTake records that Acquire asks for a ticket no longer.
-func (b *book) endTake(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.taking, id)
-}
-
-// mayTake reports whether a ticket that is not there may come to be.
-func (b *book) mayTake(id string) bool {
-	b.mu.Lock()
-	_, taking := b.taking[id]
-	b.mu.Unlock()
-	return taking || b.mayArrive(id)
-}
-
-// mayArrive reports whether a request for a ticket that was not answered may still take it.
+// mayArrive reports whether a ticket that is not there may come to be.
 func (b *book) mayArrive(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

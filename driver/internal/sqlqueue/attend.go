@@ -71,7 +71,7 @@ func (t *task) run() {
 		}
 		if process, known, over := t.e.book.idle(); over {
 			if known {
-				ctx, cancel := t.bound()
+				ctx, cancel := t.e.bound(t.e.life)
 				defer cancel()
 				_ = t.e.store.Leave(ctx, process) // else the row expires
 			}
@@ -118,11 +118,6 @@ func (t *task) wakeUp() time.Time {
 	return at
 }
 
-// bound bounds a request of the task, so that the next one does not wait for a request that hangs.
-func (t *task) bound() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(t.e.life, max(t.e.heartbeatEvery(), 100*time.Millisecond))
-}
-
 func (t *task) heartbeat() {
 	e, b := t.e, &t.e.book
 	t.next = time.Now().Add(e.heartbeatEvery())
@@ -133,12 +128,12 @@ func (t *task) heartbeat() {
 		return
 	}
 	// If it is not registered although tickets wait, it has expired, or the answer to the first heartbeat was lost.
-	ctx, cancel := t.bound()
+	ctx, cancel := t.e.bound(t.e.life)
 	defer cancel()
 	var alive bool
 	// After an outage every connection of a pool is broken, which is noticed when it is used. Waiting tickets would
 	// expire if each broken connection delayed the heartbeat by an interval.
-	granted, err := Repeat(ctx, e, true, func() (granted Mine, err error) {
+	granted, err := Repeat(ctx, e, Twice, func() (granted Mine, err error) {
 		alive, granted, err = e.heartbeat(ctx, process, !registered)
 		return granted, err
 	})
@@ -171,7 +166,7 @@ func (t *task) failed(err error) {
 // reports whether there were grants without a notice.
 func (t *task) compare(all bool) (news bool) {
 	process := t.e.book.current()
-	ctx, cancel := t.bound()
+	ctx, cancel := t.e.bound(t.e.life)
 	defer cancel()
 	mine, err := t.e.store.Mine(ctx, process, all)
 	if err != nil {
@@ -197,7 +192,7 @@ func (t *task) checkQueues(now time.Time) {
 	if len(names) == 0 {
 		return
 	}
-	ctx, cancel := t.bound()
+	ctx, cancel := t.e.bound(t.e.life)
 	defer cancel()
 	due, err := t.e.store.Due(ctx, process, names)
 	for i, name := range names {
@@ -216,7 +211,8 @@ func (t *task) checkQueues(now time.Time) {
 func (t *task) act(ctx context.Context, name string, process int64, due Due) time.Duration {
 	b := &t.e.book
 	if due.In < 0 {
-		if grants, err := t.e.store.Advance(ctx, process, name); err == nil { // else the next time
+		grants, err := Repeat(ctx, t.e, Twice, func() ([]Grant, error) { return t.e.store.Advance(ctx, process, name) })
+		if err == nil { // else the next time
 			t.e.deliver(grants)
 		}
 		return min(t.e.heartbeatEvery(), longestPoll) // it may have to wait for a transaction that guards a ticket

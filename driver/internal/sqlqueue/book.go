@@ -33,8 +33,7 @@ type book struct {
 	byID      map[string]*waiter
 	byName    map[string]*waitedFor
 	held      map[string]struct{}
-	taking    map[string]struct{}  // by ID: tickets that Acquire still asks for
-	arriving  map[string]time.Time // by ID: until then a request for the ticket may still take it
+	arriving  map[string]time.Time // by ID: until then a request for the ticket may still take it; forever, while Acquire asks for it
 	tidyAt    int                  // number of those at which to forget the old ones
 	used      time.Time            // when the last ticket stopped waiting, or was granted at once
 	waited    time.Time            // when the last ticket that was queued stopped waiting
@@ -74,6 +73,9 @@ type waitedFor struct {
 	due     time.Time // when to check its queue
 }
 
+// forever is after all times.
+var forever = time.Unix(1<<40, 0)
+
 func newBook(liveness time.Duration) book {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails, by its documentation
@@ -82,8 +84,8 @@ func newBook(liveness time.Duration) book {
 		changed:  make(chan struct{}, 1), reconnect: make(chan struct{}, 1),
 		process: int64(binary.BigEndian.Uint64(id[:])>>1) | 1, //nolint:gosec // 63 bits
 		byID:    make(map[string]*waiter), byName: make(map[string]*waitedFor), held: make(map[string]struct{}),
-		taking: make(map[string]struct{}), arriving: make(map[string]time.Time),
-		used: time.Now(),
+		arriving: make(map[string]time.Time),
+		used:     time.Now(),
 	}
 }
 
@@ -101,7 +103,6 @@ func (b *book) add(r driver.Request) *waiter {
 	defer b.mu.Unlock()
 	w.process = b.process
 	b.byID[r.ID] = w
-	b.taking[r.ID] = struct{}{}
 	return w
 }
 
@@ -139,16 +140,23 @@ func (b *book) queued(w *waiter, due time.Duration) bool {
 	return true
 }
 
-// remove removes a waiter, if it is there. With granted its ticket is held.
-func (b *book) remove(w *waiter, granted bool) {
+// remove removes a waiter, if it is there.
+func (b *book) remove(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byID[w.id] == w {
 		b.drop(w)
 	}
-	if granted {
-		b.held[w.id] = struct{}{}
+}
+
+// hold records that a ticket was granted at once.
+func (b *book) hold(w *waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byID[w.id] == w {
+		b.drop(w)
 	}
+	b.held[w.id] = struct{}{}
 }
 
 // drop is remove with mu held.

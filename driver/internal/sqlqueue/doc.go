@@ -61,7 +61,7 @@
 //
 // store.go: what a dialect implements. engine.go: the parts together. acquire.go, lease.go: the methods of
 // driver.Driver. book.go: the tickets that this process waits for and holds. process.go: its row. attend.go: the
-// background task of a process that waits. listen.go, notice.go: notices. sweep.go: sweeps. retry.go: errors, and requests
-// that are sent again.
+// background task of a process that waits. listen.go, notice.go: notices. sweep.go: sweeps. retry.go: errors, requests
+// that are sent again, and tables that are missing. pool.go: the connection beside an exhausted pool.
 // sqlqueue.go, schema.go: bounds of times, and the hash that identifies a version of a schema.
 package sqlqueue

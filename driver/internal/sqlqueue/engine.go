@@ -80,12 +80,12 @@ func (e *Engine) NotifyLoss(notify func(driver.Hold, error)) { e.notifyLoss = no
 
 // Inspect implements driver.Driver.
 func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	return Repeat(ctx, e, true, func() ([]driver.Ticket, error) { return e.store.Queue(ctx, name) })
+	return Repeat(ctx, e, Twice, func() ([]driver.Ticket, error) { return e.store.Queue(ctx, name) })
 }
 
 // List implements driver.Lister.
 func (e *Engine) List(ctx context.Context) ([]string, error) {
-	return Repeat(ctx, e, true, func() ([]string, error) { return e.store.Names(ctx) })
+	return Repeat(ctx, e, Twice, func() ([]string, error) { return e.store.Names(ctx) })
 }
 
 // Closing is closed when Close begins.

@@ -16,7 +16,9 @@ type fakeStore struct {
 	take       func(until int64) (Answer, error)
 	connecting time.Duration // before a ticket is requested
 	heartbeat  func(process int64) Heartbeat
-	sent       time.Time // when Remove was called last
+	beating    time.Duration // how long a heartbeat takes
+	cut        int           // heartbeats whose context has ended
+	sent       time.Time     // when Remove was called last
 }
 
 func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until func() int64) (Answer, error) {
@@ -29,8 +31,14 @@ func (s *fakeStore) Remove(context.Context, int64, driver.Hold) (Removal, error)
 	return Removal{}, nil
 }
 
-func (s *fakeStore) Heartbeat(_ context.Context, process int64, _ time.Duration, _ bool) (Heartbeat, error) {
-	return s.heartbeat(process), nil
+func (s *fakeStore) Heartbeat(ctx context.Context, process int64, _ time.Duration, _ bool) (Heartbeat, error) {
+	select {
+	case <-time.After(s.beating):
+		return s.heartbeat(process), nil
+	case <-ctx.Done():
+		s.cut++
+		return Heartbeat{}, ctx.Err()
+	}
 }
 
 func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error) {
@@ -62,6 +70,8 @@ func (*fakeStore) SweepTurn(context.Context, time.Duration, bool) (time.Duration
 func (*fakeStore) Queue(context.Context, string) ([]driver.Ticket, error) { return nil, nil }
 
 func (*fakeStore) Names(context.Context) ([]string, error) { return nil, nil }
+
+func (*fakeStore) Tables(context.Context, error, bool) (bool, error) { return false, nil }
 
 func (*fakeStore) Class(err error) Class {
 	if errors.Is(err, errDeadlock) {
@@ -158,8 +168,8 @@ func TestForgetsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook(time.Second)
 		for i := range 1000 {
-			b.sending(string(rune('a'+i)), takeBound)
-			b.tidy()
+			id := string(rune('a' + i))
+			b.asked(id, later(b.ask(id), time.Now().Add(takeBound)))
 			time.Sleep(takeBound / 10)
 		}
 		if n := len(b.arriving); n > 100 {
@@ -194,6 +204,53 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 			}
 		default:
 			t.Error("the wait goes on")
+		}
+	})
+}
+
+// Two requests for a ticket at once leave nothing for ever: the one that was not answered counts.
+func TestTwoAskForATicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook(time.Second)
+		one, two := b.ask("a"), b.ask("a")
+		b.asked("a", later(one, time.Now().Add(takeBound)))
+		b.asked("a", two)
+		if !b.mayArrive("a") {
+			t.Error("the one that was not answered may not arrive")
+		}
+		time.Sleep(takeBound)
+		if b.mayArrive("a") {
+			t.Error("it may arrive for ever")
+		}
+	})
+}
+
+// A registration that hangs gives up its connection as often as a heartbeat does, and is sent again.
+func TestRegistrationThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{beating: time.Hour, heartbeat: func(int64) Heartbeat { return Heartbeat{Number: 1} }}
+		e := New(Options{Store: s, Liveness: 4 * time.Second})
+		defer e.Close()
+		time.AfterFunc(4500*time.Millisecond, func() { s.beating = 0 })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := e.register(ctx, e.book.current(), time.Now()); err != nil || s.cut != 5 {
+			t.Errorf("after %d heartbeats without an answer: %v", s.cut, err)
+		}
+	})
+}
+
+// A panic in the user's code under a request for a ticket leaves nobody who waits.
+func TestPanicInARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{take: func(int64) (Answer, error) { panic("the user's") }}
+		e := New(Options{Store: s, Liveness: time.Second})
+		defer e.Close()
+		panics(t, func() {
+			_, _ = e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true})
+		})
+		if len(e.book.byID) > 0 || len(e.book.arriving) > 0 {
+			t.Errorf("%d tickets wait and %d are asked for", len(e.book.byID), len(e.book.arriving))
 		}
 	})
 }

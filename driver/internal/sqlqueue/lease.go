@@ -23,7 +23,7 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) (errs []erro
 }
 
 func (e *Engine) renew(ctx context.Context, rs []driver.Renewal) []error {
-	renewed, err := Repeat(ctx, e, true, func() ([]int, error) { return e.store.Renew(ctx, rs) })
+	renewed, err := Repeat(ctx, e, Twice, func() ([]int, error) { return e.store.Renew(ctx, rs) })
 	errs := slices.Repeat([]error{driver.ErrLost}, len(rs))
 	if err != nil {
 		return slices.Repeat([]error{err}, len(rs))
@@ -41,7 +41,7 @@ func (e *Engine) renew(ctx context.Context, rs []driver.Renewal) []error {
 
 // Shorten implements driver.Shortener.
 func (e *Engine) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
-	held, err := Repeat(ctx, e, true, func() (bool, error) { return e.store.Shorten(ctx, h, left) })
+	held, err := Repeat(ctx, e, Twice, func() (bool, error) { return e.store.Shorten(ctx, h, left) })
 	if err == nil && !held {
 		err = driver.ErrLost
 	}
@@ -54,7 +54,7 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	if e.life.Closed() {
 		return driver.ErrClosed
 	}
-	arriving := e.book.mayTake(h.ID) // before this request is sent: what takes the ticket before it is executed does no harm
+	arriving := e.book.mayArrive(h.ID) // before this request is sent: what takes the ticket before it is executed does no harm
 	err := e.remove(ctx, h.ID, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })
 	if arriving {
 		return notYet(err)
@@ -72,7 +72,7 @@ func (e *Engine) Break(ctx context.Context, name string, token uint64) error {
 
 // remove sends a request that removes a ticket. The ID is given if it may be held here.
 func (e *Engine) remove(ctx context.Context, id string, f func() (Removal, error)) error {
-	r, err := Repeat(ctx, e, false, f)
+	r, err := Repeat(ctx, e, Once, f)
 	e.deliver(r.Grants)
 	e.book.forget(id)
 	if err != nil {

@@ -82,6 +82,12 @@ func (b *book) leave() (process int64, known bool) {
 // heartbeatEvery is the time between two heartbeats.
 func (e *Engine) heartbeatEvery() time.Duration { return e.opts.Liveness / 4 }
 
+// bound bounds a request of a process for itself: the next one does not wait for one that hangs, nor does a renewal wait
+// for the connection that it has.
+func (e *Engine) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(e.heartbeatEvery(), 100*time.Millisecond))
+}
+
 // heartbeat shows that a process lives; alive is false if it has expired. It returns the tickets that were granted to
 // the process and not renewed since.
 func (e *Engine) heartbeat(ctx context.Context, process int64, register bool) (alive bool, granted Mine, err error) {
@@ -112,17 +118,28 @@ func (e *Engine) register(ctx context.Context, then int64, asked time.Time) erro
 	if registered {
 		e.book.expired(process)
 	}
-	_, err := Repeat(ctx, e, true, func() (struct{}, error) {
-		process := e.book.current()
-		alive, _, err := e.heartbeat(ctx, process, true)
-		if err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued
-			e.book.expired(process)
-			_, _, err = e.heartbeat(ctx, e.book.current(), true)
+	_, err := Repeat(ctx, e, Twice, func() (none struct{}, err error) {
+		for late := true; late && !e.life.Closed(); {
+			bound, cancel := e.bound(ctx)
+			err = e.showNewProcess(bound)
+			late = err != nil && bound.Err() != nil && ctx.Err() == nil
+			cancel()
 		}
-		return struct{}{}, err
+		return none, err
 	})
 	if err == nil {
 		e.attend()
+	}
+	return err
+}
+
+// showNewProcess is the first heartbeat of a process.
+func (e *Engine) showNewProcess(ctx context.Context) error {
+	process := e.book.current()
+	alive, _, err := e.heartbeat(ctx, process, true)
+	if err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued
+		e.book.expired(process)
+		_, _, err = e.heartbeat(ctx, e.book.current(), true)
 	}
 	return err
 }

@@ -12,11 +12,23 @@ import (
 // interruptions is how many broken connections are tolerated before the caller gets the error.
 const interruptions = 3
 
-// Repeat calls f, which sends a request, until it succeeds or fails for good, and marks its error for the core. A request
-// that may be sent twice is sent again after its connection broke. When ctx ends, the error also contains that of the call
-// before the last. Where Close has ended the request, the error is ErrClosed.
-func Repeat[T any](ctx context.Context, e *Engine, twice bool, f func() (T, error)) (answer T, err error) {
-	backoff, broken := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond}, 0
+// creations is how often tables are created for a request: somebody else may drop them.
+const creations = 3
+
+// A Kind says how a request may be sent again.
+type Kind uint8
+
+// Kinds of requests.
+const (
+	Once    Kind = iota // not after its connection broke
+	Twice               // also then
+	Creates             // also then, and if there are no tables yet they are created: the others find nothing there
+)
+
+// Repeat calls f, which sends a request, until it succeeds or fails for good, and marks its error for the core. When ctx
+// ends, the error also contains that of the call before the last. Where Close has ended the request, the error is ErrClosed.
+func Repeat[T any](ctx context.Context, e *Engine, k Kind, f func() (T, error)) (answer T, err error) {
+	backoff, broken, created := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond}, 0, 0
 	for {
 		if e.life.Closed() {
 			return answer, driver.ErrClosed
@@ -25,6 +37,16 @@ func Repeat[T any](ctx context.Context, e *Engine, twice bool, f func() (T, erro
 		if answer, err = f(); err == nil {
 			return answer, nil
 		}
+		if e.store.Class(err)&Missing != 0 && created < creations && ctx.Err() == nil {
+			var there bool
+			if there, err = e.store.Tables(ctx, err, k == Creates); there {
+				created++
+				continue
+			} else if err == nil {
+				var none T
+				return none, nil
+			}
+		}
 		if end := ended(ctx); end != nil {
 			return answer, e.explain(ctx, errors.Join(end, err, before))
 		}
@@ -32,7 +54,7 @@ func Repeat[T any](ctx context.Context, e *Engine, twice bool, f func() (T, erro
 		again := c&Passing != 0
 		if again && c&Undone == 0 {
 			broken++
-			again = twice && broken <= interruptions
+			again = k != Once && broken <= interruptions
 		}
 		if !again {
 			return answer, e.explain(ctx, err)

@@ -6,6 +6,31 @@ import (
 	"strings"
 )
 
+// An Edition is a version of the tables and of what works on them, and a hash of their text. The names of what programs
+// call contain it, so that a program finds nothing of another version, nor what differs under the same version. The
+// comment of the table of tickets contains its edition.
+type Edition struct{ Version, Hash string }
+
+func (e Edition) String() string { return e.Version + " (" + e.Hash + ")" }
+
+// Name is an Edition in a name.
+func (e Edition) Name() string { return e.Version + "_" + e.Hash }
+
+const commentBegin = "locker: tickets, schema "
+
+// Comment is that of the table of tickets.
+func (e Edition) Comment() string { return commentBegin + e.String() }
+
+// Differs says that the table of tickets, which has a comment, is of another edition.
+func (e Edition) Differs(table, comment string) string {
+	have, ok := strings.CutPrefix(comment, commentBegin)
+	if !ok {
+		have = "unknown, or the table is another program's"
+	}
+	return "the table " + table + " is of schema version " + have + ", and this program needs version " + e.String() +
+		": run programs of one version only. "
+}
+
 // Hash returns eight hexadecimal digits that identify a text of SQL. Comments and blanks do
 // not count.
 func Hash(sql ...string) string {

@@ -1,7 +1,6 @@
 package sqlqueue
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"time"
@@ -32,17 +31,6 @@ func Micros(d time.Duration) int64 {
 		n++
 	}
 	return n
-}
-
-// Patience is how long a request waits for a connection of an exhausted pool before it opens one beside it. The pool is the
-// user's: work may hold all connections while the locks that protect it have to be renewed. Most of ctx's time is left for
-// the request itself: the renewal of a short lease has little.
-func Patience(ctx context.Context) time.Duration {
-	const most = 200 * time.Millisecond
-	if end, ok := ctx.Deadline(); ok {
-		return min(most, time.Until(end)/4)
-	}
-	return most
 }
 
 // AnyNumber is how a table stores that a ticket has no limit, where a statement computes with limits.

@@ -71,10 +71,15 @@ type Store interface {
 	// how long it is until the next may have it. With done nobody has to sweep for life.
 	SweepTurn(ctx context.Context, life time.Duration, done bool) (left time.Duration, err error)
 
-	// Queue returns the live tickets of a name, in order, and Names the names that have any. Where there are no tables yet,
-	// they find nothing, and create none.
+	// Queue returns the live tickets of a name, in order, and Names the names that have any.
 	Queue(ctx context.Context, name string) ([]driver.Ticket, error)
 	Names(ctx context.Context) ([]string, error)
+
+	// Tables is called when a request has failed because tables are missing. It creates them, if create is set and this
+	// program may. There says that the request can be sent again. With neither that nor an error nobody has created tables
+	// yet. Tables that have vanished since this program has used them are an error: to create them again would grant what
+	// others hold.
+	Tables(ctx context.Context, missing error, create bool) (there bool, err error)
 
 	// Class says what an error of these methods means. It is not asked about the end of the request's context.
 	Class(err error) Class
@@ -97,6 +102,8 @@ const (
 	Passing
 	// Down says that the database does not answer, or refuses everybody (driver.ErrUnavailable).
 	Down
+	// Missing says that tables are missing, or are of another version.
+	Missing
 )
 
 // An Answer is that to Take.

@@ -56,7 +56,7 @@ func SweepInTurn(e *Engine) time.Duration {
 
 // sweepTurn asks for the turn to sweep, or gives it up. It returns how long others have it.
 func (e *Engine) sweepTurn(life time.Duration, done bool) (left time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(e.life, sweepBound)
+	ctx, cancel := context.WithTimeout(context.WithValue(e.life, sweeping{}, true), sweepBound)
 	defer cancel()
 	return e.store.SweepTurn(ctx, life, done)
 }
@@ -76,16 +76,19 @@ func (e *Engine) sweepUntilDone() (swept bool) {
 
 // Sweep removes expired tickets, from some queues with each request. After Close it has CloseBound to finish one.
 func Sweep(ctx context.Context, e *Engine) (busy int64, err error) {
-	until, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepBound)
+	until, cancel := context.WithTimeout(context.WithValue(context.WithoutCancel(ctx), sweeping{}, true), sweepBound)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(CloseBound, cancel) })
 	defer stop()
 	for last, more := "", true; more && ctx.Err() == nil; more = last != "" {
-		var n int64
-		if last, n, err = e.store.Sweep(until, last); err != nil {
+		last, err = Repeat(until, e, Twice, func() (string, error) {
+			next, n, err := e.store.Sweep(until, last)
+			busy += n
+			return next, err
+		})
+		if err != nil {
 			return busy, err
 		}
-		busy += n
 	}
 	return busy, nil
 }

@@ -1,0 +1,102 @@
+package sqlqueue
+
+import (
+	"context"
+	"time"
+)
+
+// A Pool lends connections of the user's pool and, while that is exhausted, one beside it: work may hold all connections
+// while the locks that protect it have to be renewed. Requests that wait for the one beside it pass it on.
+type Pool[C any] struct {
+	// Get waits for a connection of the user's pool; free returns it.
+	Get func(ctx context.Context) (c C, free func(), err error)
+	// Exhausted reports whether a request may have to wait for others; nil: it may.
+	Exhausted func() bool
+
+	Open    func(ctx context.Context) (C, error) // opens one beside the pool
+	Close   func(C)                              // closes that
+	IsAlive func(C) bool                         // reports whether it may be passed on
+
+	passed chan C
+	opened chan struct{} // held while there is one beside the pool
+}
+
+// NewPool makes a Pool of the given functions.
+func NewPool[C any](p Pool[C]) *Pool[C] {
+	p.passed, p.opened = make(chan C), make(chan struct{}, 1)
+	return &p
+}
+
+// Use calls f with a connection.
+func (p *Pool[C]) Use(ctx context.Context, f func(C) error) error {
+	wait, cancel := context.WithCancel(ctx)
+	if p.Exhausted == nil || p.Exhausted() {
+		wait, cancel = context.WithTimeout(ctx, patience(ctx))
+	}
+	c, free, err := p.Get(wait)
+	tooLong := err != nil && wait.Err() != nil && ctx.Err() == nil
+	cancel()
+	switch {
+	case err == nil:
+		defer free() // also after a panic in the user's code
+		return f(c)
+	case tooLong:
+		return p.beside(ctx, f)
+	}
+	return err
+}
+
+// beside calls f with the one connection beside the pool, which lasts as long as requests wait for it.
+func (p *Pool[C]) beside(ctx context.Context, f func(C) error) (err error) {
+	var c C
+	open := false
+	select {
+	case c = <-p.passed:
+		open = true
+	case p.opened <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	passedOn := false
+	defer func() { // also after a panic in the user's code
+		if passedOn {
+			return
+		}
+		if open {
+			p.Close(c)
+		}
+		<-p.opened
+	}()
+	if !open {
+		if c, err = p.Open(ctx); err != nil {
+			return err
+		}
+		open = true
+	}
+	err = f(c)
+	if p.IsAlive(c) {
+		select {
+		case p.passed <- c:
+			passedOn = true
+		default:
+		}
+	}
+	return err
+}
+
+// patience is how long a request waits for a connection of an exhausted pool before it opens one beside it. Most of ctx's
+// time is left for the request itself: the renewal of a short lease has little. A sweep leaves the one beside the pool to
+// what has to be done in time.
+func patience(ctx context.Context) time.Duration {
+	const most = 200 * time.Millisecond
+	if ctx.Value(sweeping{}) != nil {
+		return time.Hour
+	}
+	if end, ok := ctx.Deadline(); ok {
+		return min(most, time.Until(end)/4)
+	}
+	return most
+}
+
+// sweeping is the key of a value in the contexts of sweeps.
+type sweeping struct{}
