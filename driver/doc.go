@@ -127,7 +127,8 @@
 // waiting or as held. Remaining is what is left of a holder's lease. Since is
 // the time of the grant or, for a waiter, of queueing, as exactly as the store
 // knows it. A ticket whose lease is over is not shown. Every answer is the store's: it
-// is never taken from a cache of the driver.
+// is never taken from a cache of the driver. So a driver that hands a lock over within its
+// process before the store has the release shows the ticket before as the holder until then.
 //
 // D16. All methods may be called from many goroutines at once. Every method
 // returns within 50 ms after its ctx ends, whatever the store does. A method

@@ -168,7 +168,7 @@ func TestElectWrongUse(t *testing.T) {
 	}{
 		"no name":         {srv.URL(), []string{"--", "true"}, command.ExitUsage, "no name"},
 		"two names":       {srv.URL(), []string{"a", "b", "--", "true"}, command.ExitUsage, "want one"},
-		"empty name":      {srv.URL(), []string{"", "--", "true"}, command.ExitUsage, "1 to 465"},
+		"empty name":      {srv.URL(), []string{"", "--", "true"}, command.ExitUsage, "1 to 486"},
 		"no command":      {srv.URL(), []string{"a"}, command.ExitUsage, "want locker elect NAME -- COMMAND"},
 		"command unknown": {srv.URL(), []string{"a", "--", "no-such-command"}, command.ExitNoCommand, "not found"},
 		"unknown policy":  {srv.URL(), []string{"a", "--on-failure=nope", "--", "true"}, command.ExitUsage, "restart, step-down or stop"},
