@@ -14,7 +14,7 @@ import (
 func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string, after, flags int64) {
 		for _, v := range []any{
-			token, after, []any{token, after, flags}, []any{token, after}, []any{after, token, flags}, []any{[]any{token}}, nil, flags > 0,
+			token, after, []any{token, after, flags}, []any{token, after, flags, token}, []any{token, after}, []any{after, token, flags}, []any{[]any{token}}, nil, flags > 0,
 		} {
 			a, err := parseAcquire(v)
 			if _, text := v.(string); a.granted && !text {
