@@ -117,7 +117,14 @@ func (s *store) pooled() *sqlqueue.Pool[*sql.Conn] {
 			raiseLimit(s.db, -1) // first, so that nobody else opens a connection in its stead
 			discard(c)
 		},
-		IsAlive: func(c *sql.Conn) bool { return c.Raw(func(any) error { return nil }) == nil },
+		IsAlive: func(c *sql.Conn) bool {
+			return c.Raw(func(conn any) error {
+				if v, ok := conn.(sqldriver.Validator); ok && !v.IsValid() {
+					return sqldriver.ErrBadConn
+				}
+				return nil
+			}) == nil
+		},
 	})
 }
 

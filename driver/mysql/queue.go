@@ -200,7 +200,9 @@ func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration
 	h.Sent = time.Now()
 	h.Number, err = s.insert(ctx, statement, v)
 	if l.connection == 0 && err == nil && h.Number > 0 {
-		h.Mine, err = s.Mine(ctx, process, false)
+		var m sqlqueue.Mine
+		m, err = s.Mine(ctx, process, false)
+		h.Tickets = m.Tickets // Sent is the heartbeat's: leases count from it
 	}
 	return h, err
 }

@@ -6,8 +6,10 @@ import (
 	_ "embed"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 //go:embed schema.sql
@@ -86,6 +88,7 @@ func (e *versionError) Unwrap() error { return e.missing }
 
 // Tables implements sqlqueue.Store.
 func (s *store) Tables(ctx context.Context, missing error, create bool) (there bool, err error) {
+	created := s.created.Load() // before the comments are read: then there have to be some
 	comments, err := queryAny(ctx, s, s.w.render("schema", nil), scanOne[string])
 	switch {
 	case err != nil:
@@ -94,9 +97,9 @@ func (s *store) Tables(ctx context.Context, missing error, create bool) (there b
 		return false, &versionError{w: s.w, comment: comments[0], missing: missing}
 	case code(missing) == errNoColumn:
 		return false, missing
-	case len(comments) > 0 && (s.created.Load() || !create): // somebody has just created them
-		return true, nil
-	case s.created.Load():
+	case len(comments) > 0 && (created || !create): // somebody is creating them, one after the other
+		return retry.Sleep(ctx, 100*time.Millisecond, nil), nil
+	case created:
 		return false, droppedError(missing)
 	case !s.opts.create:
 		return false, fmt.Errorf("%w; the driver may not create it (create=false, WithoutCreate): run the SQL that mysql.Schema returns "+

@@ -57,14 +57,19 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 		return driver.Grant{}, driver.NoTicket(err) // no ticket was requested before
 	}
 	t := d.newTicket(r)
-	g, err := d.acquire(ctx, t, r)
-	if err != nil {
-		d.mu.Lock()
+	granted := false
+	defer func() {
+		if granted {
+			return
+		}
+		d.mu.Lock() // also after a panic of an observer
 		defer d.mu.Unlock()
 		if d.tickets[r.ID] == t {
 			delete(d.tickets, r.ID)
 		}
-	}
+	}()
+	g, err := d.acquire(ctx, t, r)
+	granted = err == nil
 	return g, err
 }
 

@@ -51,8 +51,11 @@ type removal struct {
 // alive. A ticket that holds there, though its process may not know that, stays for as long as its lease.
 const lingers = time.Minute
 
+// longestLinger bounds that: a node that is back after more than that may keep a lease until it ends.
+const longestLinger = 10 * time.Minute
+
 func (d *Driver) removal(h driver.Hold, last int64) removal {
-	return removal{h: h, last: last, until: time.Now().Add(max(lingers, time.Duration(d.longest.Load())))}
+	return removal{h: h, last: last, until: time.Now().Add(min(max(lingers, time.Duration(d.longest.Load())), longestLinger))}
 }
 
 // mayLast notes the length of a lease that nodes are asked for.

@@ -268,7 +268,7 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 		select {
 		case <-ended:
 		case <-ctx.Done():
-			return driver.Grant{}, context.Cause(ctx)
+			return driver.Grant{}, e.stopped(ctx)
 		}
 	}
 	return e.grant(ctx, t, r)

@@ -41,6 +41,7 @@ type Engine struct {
 	keepAt   time.Time   // … and when that is
 	ticks    uint64      // tick
 	notices  []notice    // losses to report when mu is unlocked
+	refused  error       // of the last background request; nil: it was answered, or only late
 }
 
 var (
@@ -202,6 +203,23 @@ func (e *Engine) failed(ctx context.Context, err error) error {
 		return cause
 	}
 	return errors.Join(cause, why)
+}
+
+// answered notes how a background request has ended: what keeps waiters from the store is told to those who give up. With mu
+// held.
+func (e *Engine) answered(err error) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = nil // the caller's own end
+	}
+	e.refused = err
+}
+
+// stopped returns the error of a wait that ctx has ended.
+func (e *Engine) stopped(ctx context.Context) error {
+	e.mu.Lock()
+	refused := e.refused
+	e.mu.Unlock()
+	return e.failed(ctx, refused)
 }
 
 // pause waits between two tries; it reports false when ctx or the engine ends.

@@ -215,10 +215,12 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 		if s.failing { // watches may hang on dead connections
 			e.recheck()
 		}
+		e.answered(nil)
 		s.failing = false
 	case errors.Is(err, ErrSessionOver):
 		e.sessionOver(s)
 	default:
+		e.answered(err)
 		s.failing = !sent.Before(s.sent) // else a later one was answered
 	}
 	return err

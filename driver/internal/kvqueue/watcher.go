@@ -84,7 +84,7 @@ func (w *watcher) run() {
 			pause.Reset()
 			continue
 		}
-		w.failed()
+		w.failed(err)
 		if !e.pause(e.ctx, pause.Next()) {
 			return
 		}
@@ -168,9 +168,10 @@ func (w *watcher) over() bool {
 }
 
 // failed has the queue read again after the store has not answered.
-func (w *watcher) failed() {
+func (w *watcher) failed(err error) {
 	w.q.e.mu.Lock()
 	defer w.q.e.mu.Unlock()
+	w.q.e.answered(err)
 	w.stale = true
 	w.bound = min(2*w.bound, requestBound) // it may be slow
 }
@@ -203,6 +204,7 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	e := w.q.e
 	e.mu.Lock()
 	defer e.unlock()
+	e.answered(nil)
 	w.doing, w.news = handling, true
 	aimed := w.view.has(w.aim) // at one entry, not at the queue
 	for _, g := range ev.Gone {
@@ -252,6 +254,7 @@ func (w *watcher) read(ctx context.Context) error {
 		w.stale = true
 		return err
 	}
+	e.answered(nil)
 	w.bound = tryBound
 	if s.Complete >= known {
 		begun = time.Time{}

@@ -2,6 +2,7 @@ package sqlqueue
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -34,7 +35,8 @@ type Engine struct {
 
 	registering chan struct{} // one goroutine registers the process
 
-	life *life.Life
+	life    *life.Life
+	closing sync.Once
 }
 
 var (
@@ -105,15 +107,17 @@ const CloseBound = 100 * time.Millisecond
 
 // Close implements driver.Driver. The store stays open: the driver closes it afterwards.
 func (e *Engine) Close() error {
+	e.closing.Do(e.end) // a second call waits for the first, before its driver closes the pool
+	return nil
+}
+
+func (e *Engine) end() {
 	begun := time.Now()
-	if !e.life.End() {
-		return nil
-	}
+	e.life.End()
 	life.Ending(e.life.Wait)(CloseBound)
 	if process, known := e.book.leave(); known {
 		ctx, cancel := context.WithTimeout(context.Background(), CloseBound-time.Since(begun))
 		defer cancel()
 		_ = e.store.Leave(ctx, process) // else the row expires
 	}
-	return nil
 }

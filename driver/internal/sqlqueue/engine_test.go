@@ -16,9 +16,9 @@ type fakeStore struct {
 	take       func(until int64) (Answer, error)
 	connecting time.Duration // before a ticket is requested
 	heartbeat  func(process int64) Heartbeat
-	beating    time.Duration // how long a heartbeat takes
-	cut        int           // heartbeats whose context has ended
-	sent       time.Time     // when Remove was called last
+	hanging    int       // heartbeats that are not answered
+	cut        int       // heartbeats whose context has ended
+	sent       time.Time // when Remove was called last
 }
 
 func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until func() int64) (Answer, error) {
@@ -32,13 +32,12 @@ func (s *fakeStore) Remove(context.Context, int64, driver.Hold) (Removal, error)
 }
 
 func (s *fakeStore) Heartbeat(ctx context.Context, process int64, _ time.Duration, _ bool) (Heartbeat, error) {
-	select {
-	case <-time.After(s.beating):
+	if s.cut == s.hanging {
 		return s.heartbeat(process), nil
-	case <-ctx.Done():
-		s.cut++
-		return Heartbeat{}, ctx.Err()
 	}
+	<-ctx.Done()
+	s.cut++
+	return Heartbeat{}, ctx.Err()
 }
 
 func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error) {
@@ -228,10 +227,9 @@ func TestTwoAskForATicket(t *testing.T) {
 // A registration that hangs gives up its connection as often as a heartbeat does, and is sent again.
 func TestRegistrationThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeStore{beating: time.Hour, heartbeat: func(int64) Heartbeat { return Heartbeat{Number: 1} }}
+		s := &fakeStore{hanging: 5, heartbeat: func(int64) Heartbeat { return Heartbeat{Number: 1} }}
 		e := New(Options{Store: s, Liveness: 4 * time.Second})
 		defer e.Close()
-		time.AfterFunc(4500*time.Millisecond, func() { s.beating = 0 })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := e.register(ctx, e.book.current(), time.Now()); err != nil || s.cut != 5 {

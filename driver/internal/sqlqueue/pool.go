@@ -29,7 +29,7 @@ func NewPool[C any](p Pool[C]) *Pool[C] {
 
 // Use calls f with a connection.
 func (p *Pool[C]) Use(ctx context.Context, f func(C) error) error {
-	wait, cancel := context.WithCancel(ctx)
+	wait, cancel := ctx, func() {}
 	if p.Exhausted == nil || p.Exhausted() {
 		wait, cancel = context.WithTimeout(ctx, patience(ctx))
 	}
@@ -38,8 +38,11 @@ func (p *Pool[C]) Use(ctx context.Context, f func(C) error) error {
 	cancel()
 	switch {
 	case err == nil:
-		defer free() // also after a panic in the user's code
-		return f(c)
+		returned := false
+		defer func() { finally(returned, free) }()
+		err = f(c)
+		returned = true
+		return err
 	case tooLong:
 		return p.beside(ctx, f)
 	}
@@ -57,13 +60,13 @@ func (p *Pool[C]) beside(ctx context.Context, f func(C) error) (err error) {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	passedOn := false
-	defer func() { // also after a panic in the user's code
+	passedOn, returned := false, false
+	defer func() {
 		if passedOn {
 			return
 		}
 		if open {
-			p.Close(c)
+			finally(returned, func() { p.Close(c) })
 		}
 		<-p.opened
 	}()
@@ -74,6 +77,7 @@ func (p *Pool[C]) beside(ctx context.Context, f func(C) error) (err error) {
 		open = true
 	}
 	err = f(c)
+	returned = true
 	if p.IsAlive(c) {
 		select {
 		case p.passed <- c:
@@ -82,6 +86,16 @@ func (p *Pool[C]) beside(ctx context.Context, f func(C) error) (err error) {
 		}
 	}
 	return err
+}
+
+// finally calls free, or after a panic in the user's code has another goroutine call it: database/sql may then
+// keep a lock of the connection for ever.
+func finally(returned bool, free func()) {
+	if returned {
+		free()
+	} else {
+		go free()
+	}
 }
 
 // patience is how long a request waits for a connection of an exhausted pool before it opens one beside it. Most of ctx's
