@@ -172,7 +172,7 @@ func (a *acquisition) ticket() (*Lock, error) {
 		return nil, err
 	case errors.Is(err, driver.ErrLost) && a.Err() == nil:
 		return nil, err
-	case !a.removed && !errors.Is(err, driver.ErrNoTicket):
+	case !errors.Is(err, driver.ErrNoTicket):
 		a.c.removals.orphan(a.req.Hold(0), !a.sure)
 	}
 	return nil, a.neverHeld(err)

@@ -151,7 +151,7 @@ func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) (ended [
 	return ended, err
 }
 
-// extendGroup extends all members.
+// extendGroup extends all members, all at once: a store that does not answer takes as long as for one.
 func (k *Lock) extendGroup(ctx context.Context, ttl time.Duration) error {
-	return tryInParallel(len(k.members), releaseParallel, func(i int) error { return k.members[i].Extend(ctx, ttl) })
+	return tryInParallel(len(k.members), len(k.members), func(i int) error { return k.members[i].Extend(ctx, ttl) })
 }

@@ -200,7 +200,9 @@ func (ls *leases) extendBy(l *lease, ttl time.Duration, ask func(request func(co
 		return err
 	})
 	if gone {
-		ls.lose(l, err)
+		if ended := ls.lose(l, err); ended != nil {
+			<-ended
+		}
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

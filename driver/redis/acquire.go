@@ -102,7 +102,8 @@ func (d *Driver) removed(ctx context.Context, r driver.Request, err error) error
 // A waiter is a ticket of this process that is not known to be granted.
 type waiter struct {
 	handoff.Waiter
-	notices chan notice // holds the last notice
+	released bool        // a release of the ticket was asked for; Driver.mu guards it
+	notices  chan notice // holds the last notice
 }
 
 // notice is a notification to a waiter.
@@ -140,8 +141,12 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (g driver.Grant,
 	defer d.heartbeats.Leave(r.Name, ticket)
 	if a.before != "" && d.mayHand(r) {
 		w.Waiter = handoff.Waiter{ID: r.ID, Before: a.before, Asked: g.Asked, Queued: queuedFor}
-		d.handoff.Enter(&w.Waiter)
-		defer d.handoff.Leave(&w.Waiter)
+		defer d.handoff.Leave(r.ID)
+		d.mu.Lock()
+		if !w.released {
+			d.handoff.Enter(&w.Waiter)
+		}
+		d.mu.Unlock()
 	}
 	if r.Joined != nil {
 		r.Joined()
@@ -236,6 +241,7 @@ func (d *Driver) notified(text string) {
 		if !ok {
 			return
 		}
+		d.handoff.Lost(h.ID)
 		if !d.notify(h.ID, notice{gone: true}) && d.notifyLoss != nil {
 			d.notifyLoss(h, redisqueue.ErrRemoved)
 		}

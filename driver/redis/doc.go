@@ -55,10 +55,11 @@
 //
 // A release hands the lock to the next ticket at once, before the server has answered, if that is
 // one of the same process which was queued directly behind another waiting ticket, both exclusive,
-// not more than 0.4 s ago, for a TTL of 3 s or more. Nobody else can be granted the lock then: that ticket is the next
-// one in the queue, and stays there for 2.5 s, whatever becomes of the process. So the order is the
-// queue's, and no process gets more than it would have. Until the server has the release, it shows
-// the released ticket as the holder. With replicas=n each grant waits for the server.
+// not more than 0.4 s ago, for a TTL of 3 s or more. Nobody else can be granted the lock then: that
+// ticket is the next one in the queue, and stays there for 2.5 s, whatever becomes of the process. A
+// Break leaves an exclusive waiter in the queue until it has been there for half a second. So the order
+// is the queue's, and no process gets more than it would have. Until the server has the release, it
+// shows the released ticket as the holder. With replicas=n each grant waits for the server.
 //
 // # Servers
 //

@@ -14,9 +14,13 @@ import (
 // process count as alive for half a second less than Liveness. The rest is for clocks that differ in speed.
 const queuedFor = redisqueue.Liveness - 600*time.Millisecond
 
-// releaseAgain is after how long a release that hands the lock over is sent again: the server grants the
-// next ticket when it has one of them.
+// releaseAgain is after how long a release that hands the lock over is sent again, first, and twice that each time: the
+// server grants the next ticket when it has one of them.
 const releaseAgain = 300 * time.Millisecond
+
+// mayBeHanded is for how long after it was queued a ticket may be handed the lock; package handoff takes less, 0.4 s. A Break
+// leaves it alone for so long: the process would not know of it before it is notified.
+const mayBeHanded = 500 * time.Millisecond
 
 // errHanded is the error of a renewal that the server may have had before the release that hands the lock over.
 var errHanded = driver.Unavailable(errors.New("the release of the ticket before it is not answered"))
@@ -56,8 +60,11 @@ func (h *handed) skip() *handed {
 // handOn hands the lock of a ticket that is being released to the next one, if that is of this process and directly behind
 // it. It reports whether it has.
 func (d *Driver) handOn(h driver.Hold) bool {
-	w, lease := d.handoff.Release(h.ID)
 	d.mu.Lock()
+	if own := d.waiters[h.ID]; own != nil {
+		own.released = true
+	}
+	w, lease := d.handoff.Release(h.ID)
 	if w != nil {
 		d.handed[w.ID] = &handed{h.ID, make(chan struct{}), d.handed[h.ID].skip(), time.Now()}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,13 +21,23 @@ import (
 
 // losses is a network that loses the requests that contain a text.
 type losses struct {
-	mu   sync.Mutex
-	text []byte // nil: it loses none
+	mu     sync.Mutex
+	text   []byte       // nil: it loses none
+	fails  atomic.Int64 // how often the client was told so, if that is not negative
+	silent atomic.Bool  // what the server publishes does not arrive
 }
 
 type lossy struct {
 	net.Conn
 	of *losses
+}
+
+func (c lossy) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	for err == nil && c.of.silent.Load() && bytes.Contains(b[:n], []byte("message")) {
+		n, err = c.Conn.Read(b)
+	}
+	return n, err
 }
 
 func (l *losses) lose(text string) {
@@ -39,6 +50,10 @@ func (c lossy) Write(b []byte) (int, error) {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	if len(c.of.text) > 0 && bytes.Contains(b, c.of.text) {
+		if c.of.fails.Load() >= 0 {
+			c.of.fails.Add(1)
+			return 0, errors.New("broken")
+		}
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
@@ -58,8 +73,9 @@ func newRelay(t *testing.T) *relay {
 	t.Helper()
 	addr := testbed.SharedRedis(t).Addr()
 	r := &relay{t: t, network: &losses{}}
+	r.network.fails.Store(-1)
 	client := goredis.NewClient(&goredis.Options{
-		Addr: addr, ReadTimeout: time.Minute, // a request that is lost is not sent again by the client
+		Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute, // a request that is lost is not sent again by the client
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
@@ -211,4 +227,54 @@ func TestNotHandedOver(t *testing.T) {
 	if err := <-r.grants[1]; !errors.Is(err, driver.ErrLost) && err == nil {
 		t.Errorf("the ticket that was removed: %v", err)
 	}
+}
+
+// TestBreakOfAWaiterThatMayBeHanded: a ticket whose Break has returned is handed nothing, though its process is not notified.
+func TestBreakOfAWaiterThatMayBeHanded(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	other := openAt(t, testbed.SharedRedis(t).URL())
+	r.queue(4)
+	r.release(0)
+	r.granted(1)
+	list, err := other.Inspect(t.Context(), r.name)
+	if err != nil || len(list) != 3 {
+		t.Fatalf("the queue is %+v, %v; want three tickets", list, err)
+	}
+	r.network.silent.Store(true)
+	begun := time.Now()
+	if err := other.Break(t.Context(), r.name, list[1].Token); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("Break took %v", took)
+	}
+	r.release(1)
+	select {
+	case err := <-r.grants[2]:
+		if err == nil {
+			t.Error("the ticket that was broken is granted")
+		}
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+// TestReleaseFails: a release that hands the lock over and fails at once is an error, and is not repeated.
+func TestReleaseFails(t *testing.T) {
+	t.Parallel()
+	r := newRelay(t)
+	r.queue(4)
+	r.release(0)
+	r.granted(1)
+	r.network.fails.Store(0)
+	r.network.lose(r.ids[1])
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	err := r.d.Release(ctx, r.hold(1))
+	if n := r.network.fails.Load(); err == nil || n > 10 {
+		t.Errorf("after %d requests: %v", n, err)
+	}
+	r.network.fails.Store(-1)
+	r.network.lose("")
+	r.release(1)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Foreign is the owner that Inspect shows for a holder of another library, which sets the
@@ -59,19 +60,25 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err
 	}
-	c := d.keys.Call(redisqueue.Break, d.keys.All(d.keys.Main(name)), nil, name)
-	c.SetArg(0, c.Ticket(strconv.FormatUint(token, 10), false)) // which counts how often it is sent
-	c.Patient = true
-	v, err := d.do(ctx, c)
-	if err != nil {
-		return err
-	}
-	switch n, ok := v.(int64); {
-	case !ok:
-		return redisqueue.Unexpected("break", v)
-	case n == 0 && c.Sent() < 2:
-		return driver.ErrLost
-	default: // also if it was not there: an earlier sending may have removed it
-		return nil
+	for {
+		c := d.keys.Call(redisqueue.Break, d.keys.All(d.keys.Main(name)), nil, name, mayBeHanded.Milliseconds())
+		c.SetArg(0, c.Ticket(strconv.FormatUint(token, 10), false)) // which counts how often it is sent
+		c.Patient = true
+		v, err := d.do(ctx, c)
+		if err != nil {
+			return err
+		}
+		switch n, ok := v.(int64); {
+		case !ok:
+			return redisqueue.Unexpected("break", v)
+		case n == 2:
+			if !retry.Sleep(ctx, mayBeHanded/5, d.life.Done()) {
+				return ended(ctx, nil)
+			}
+		case n == 0 && c.Sent() < 2:
+			return driver.ErrLost
+		default: // also if it was not there: an earlier sending may have removed it
+			return nil
+		}
 	}
 }

@@ -17,9 +17,10 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return err
 	}
 	sent := 0
-	for {
-		once, cancel := context.WithTimeout(ctx, releaseAgain)
+	for patience := releaseAgain; ; patience *= 2 {
+		once, cancel := context.WithTimeout(ctx, patience)
 		n, err := d.release(once, h)
+		late := once.Err() != nil && ctx.Err() == nil
 		cancel()
 		sent += n
 		switch {
@@ -28,7 +29,7 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 				return nil
 			}
 			return err
-		case once.Err() == nil || ctx.Err() != nil:
+		case !late:
 			return err
 		}
 	}
@@ -48,8 +49,10 @@ func (d *Driver) release(ctx context.Context, h driver.Hold) (sent int, err erro
 	case !ok:
 		err = redisqueue.Unexpected("release", v)
 	case n == 0 && c.Sent() < 2:
-		err = driver.ErrLost
-	} // not if an earlier sending may have removed it
+		err = driver.ErrLost // not if an earlier sending may have removed it
+	case n == 1:
+		d.notify(h.ID, notice{gone: true}) // if it waits
+	}
 	return c.Sent(), err
 }
 
@@ -61,7 +64,7 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 	rs := []driver.Renewal{{Hold: h, TTL: ttl}}
 	c := d.renewCall(rs)
 	v, err := d.do(ctx, c)
-	return renewed(c, rs, nil, v, err)[0]
+	return d.renewed(c, rs, nil, v, err)[0]
 }
 
 // perRequest is how many leases one request renews, where all are on one server.
@@ -84,14 +87,14 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	errs := make([]error, 0, len(rs))
 	for i, c := range calls {
 		v, err := c.Wait()
-		errs = append(errs, renewed(c, rs[i*size:min((i+1)*size, len(rs))], unsure, v, d.explain(ctx, err))...)
+		errs = append(errs, d.renewed(c, rs[i*size:min((i+1)*size, len(rs))], unsure, v, d.explain(ctx, err))...)
 	}
 	return errs
 }
 
 // renewed returns the result of each of some renewals from their answer. unsure has the tickets that the
 // server may not have granted when it answered.
-func renewed(c *redisqueue.Call, rs []driver.Renewal, unsure map[string]*handed, v any, err error) []error {
+func (d *Driver) renewed(c *redisqueue.Call, rs []driver.Renewal, unsure map[string]*handed, v any, err error) []error {
 	var held []int64
 	var acked error
 	if err == nil {
@@ -106,6 +109,7 @@ func renewed(c *redisqueue.Call, rs []driver.Renewal, unsure map[string]*handed,
 		case held[i] == 0 && unsure[rs[i].ID] != nil:
 			errs[i] = errHanded
 		case held[i] == 0:
+			d.handoff.Lost(rs[i].ID)
 			errs[i] = driver.ErrLost
 		default:
 			errs[i] = acked

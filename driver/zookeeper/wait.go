@@ -21,9 +21,14 @@ func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began t
 // run takes steps until the ticket is granted.
 func (w *waiter) run(ctx context.Context, began time.Time) (driver.Grant, error) {
 	d := w.d
+	ctx, w.end = context.WithCancelCause(ctx)
 	defer func() {
 		if w.joined != nil {
 			<-w.joined
+		}
+		w.end(nil)
+		if w.panicked != nil {
+			panic(w.panicked) // in the caller's goroutine
 		}
 	}()
 	for pause := newBackoff(); ; {
@@ -61,7 +66,9 @@ type waiter struct {
 	r            driver.Request
 	parent, node string
 
-	joined              chan struct{}   // closed when Request.Joined has returned; nil before it is called
+	joined              chan struct{} // closed when Request.Joined has returned; nil before it is called
+	end                 context.CancelCauseFunc
+	panicked            any             // the value with which Request.Joined has panicked
 	marked              bool            // mark was called
 	reconnected         <-chan struct{} // closed when the client has another connection
 	poll                retry.Backoff   // the intervals without a wake
@@ -153,6 +160,11 @@ func (w *waiter) queued() {
 	w.d.mu.Unlock()
 	go func() {
 		defer close(joined)
+		defer func() {
+			if w.panicked = recover(); w.panicked != nil {
+				w.end(errors.New("an observer has panicked"))
+			}
+		}()
 		if w.r.Joined != nil {
 			w.r.Joined()
 		}

@@ -9,7 +9,9 @@
 //
 // A waiter that is handed the lock may rely on it until the earlier of two times: until the store may
 // take its ticket out of the queue because the process is silent, and until the lease of the ticket
-// before it may end, since then programs that do not queue might take the lock.
+// before it may end, since then programs that do not queue might take the lock. What else removes a
+// waiting ticket from the queue, such as an operator, has to leave tickets alone that may be handed the lock: those
+// that were requested less than 0.4 s ago.
 //
 // Threads of one node that pass a lock on among themselves are the local half of lock cohorting
 // (Dice, Marathe, Shavit: "Lock Cohorting", PPoPP 2012). That overtakes the waiters of other nodes; this does not.
@@ -43,6 +45,7 @@ type Waiter struct {
 type Book struct {
 	mu   sync.Mutex
 	next map[string]*Waiter // by Before
+	own  map[string]*Waiter // by ID
 }
 
 // Enter adds a waiter.
@@ -50,15 +53,24 @@ func (b *Book) Enter(w *Waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next == nil {
-		b.next = make(map[string]*Waiter)
+		b.next, b.own = make(map[string]*Waiter), make(map[string]*Waiter)
 	}
-	b.next[w.Before] = w
+	b.next[w.Before], b.own[w.ID] = w, w
 }
 
-// Leave removes a waiter, if it is there.
-func (b *Book) Leave(w *Waiter) {
+// Leave removes a waiter, if it is there, because it waits no longer.
+func (b *Book) Leave(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.leave(id)
+}
+
+func (b *Book) leave(id string) {
+	w := b.own[id]
+	if w == nil {
+		return
+	}
+	delete(b.own, id)
 	if b.next[w.Before] == w {
 		delete(b.next, w.Before)
 	}
@@ -73,16 +85,20 @@ func (b *Book) Holds(id string, until time.Time) {
 	}
 }
 
+// Lost notes that a ticket of this process has been lost: others may have the lock.
+func (b *Book) Lost(id string) { b.Holds(id, time.Time{}) }
+
 // Release returns the waiter that has the lock now because a ticket is being released, or nil, and how long its lease is,
 // from when it asked. It is called before the release is sent.
 func (b *Book) Release(id string) (next *Waiter, lease time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.leave(id) // if it is released while it waits
 	w := b.next[id]
 	if w == nil {
 		return nil, 0
 	}
-	delete(b.next, id)
+	b.leave(w.ID)
 	lease = min(w.Queued, w.held.Sub(w.Asked))
 	if lease < least || time.Since(w.Asked) > lease/over {
 		return nil, 0

@@ -54,9 +54,25 @@ func TestLeave(t *testing.T) {
 	w := &handoff.Waiter{ID: "second", Before: "first", Asked: time.Now(), Queued: time.Minute}
 	b.Enter(w)
 	b.Holds("first", time.Now().Add(time.Minute))
-	b.Leave(w)
-	b.Leave(w)
+	b.Leave(w.ID)
+	b.Leave(w.ID)
 	if next, _ := b.Release("first"); next != nil {
 		t.Errorf("the lock is handed to %s", next.ID)
+	}
+}
+
+// TestReleasedWaiter: who is released while it waits is handed nothing, and a ticket that was lost hands nothing on.
+func TestReleasedWaiter(t *testing.T) {
+	for name, change := range map[string]func(b *handoff.Book){
+		"released": func(b *handoff.Book) { b.Release("second") },
+		"lost":     func(b *handoff.Book) { b.Lost("first") },
+	} {
+		var b handoff.Book
+		b.Enter(&handoff.Waiter{ID: "second", Before: "first", Asked: time.Now(), Queued: time.Minute})
+		b.Holds("first", time.Now().Add(time.Minute))
+		change(&b)
+		if next, _ := b.Release("first"); next != nil {
+			t.Errorf("%s: the lock is handed to %s", name, next.ID)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 -- KEYS: main key
--- ARGV: token, name
--- Answers: 1 when a ticket with that token was there, else 0. The token of a holder
+-- ARGV: token, name and perhaps how many ms an exclusive waiter has to have waited
+-- Answers: 1 when a ticket with that token was there, else 0, and 2 if it is to be asked again, since that one waits for less. The token of a holder
 -- that another library put there is its value's fingerprint.
 local key, token = KEYS[1], ARGV[1]
 --#include queue.lua
@@ -18,6 +18,13 @@ local function take(set)
   call('ZREM', E, id)
   call('HDEL', T, id)
   return id, chan or ''
+end
+
+local young = ARGV[3] and call('ZRANGEBYSCORE', X, token, token)[1]
+local queued = young and string.match(call('HGET', T, young) or '', '^(%d+) ')
+if queued and now - queued < ARGV[3] * 1000 then
+  call('ZREM', X, '') -- a replica must not answer
+  return 2
 end
 
 local v, found = current(), false

@@ -1,0 +1,70 @@
+package compose_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/compose"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
+)
+
+// slowRelease is a driver whose releases take time, and whose grants come though their callers have gone.
+type slowRelease struct{ *memory.Driver }
+
+func (d slowRelease) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	return d.Driver.Acquire(context.WithoutCancel(ctx), r)
+}
+
+func (d slowRelease) Release(ctx context.Context, h driver.Hold) error {
+	time.Sleep(100 * time.Millisecond)
+	return d.Driver.Release(ctx, h)
+}
+
+// TestAllLeavesNoTicketOfAnEndedWait: a wait ends while an observer hears of it, and its ticket is granted on the first store.
+func TestAllLeavesNoTicketOfAnEndedWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := memory.New(), memory.New()
+		defer a.Close()
+		defer b.Close()
+		holder := locker.New(a.Join())
+		defer holder.Close()
+		held, err := holder.Acquire(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocked, unblock := make(chan struct{}), make(chan struct{})
+		l := locker.New(compose.All(slowRelease{a.Join()}, b.Join()), locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventWaiting {
+				close(blocked)
+				<-unblock
+			}
+		}))
+		defer l.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := l.Acquire(ctx, "x")
+			ended <- err
+		}()
+		<-blocked
+		if err := held.Release(t.Context()); err != nil { // granted on the first
+			t.Fatal(err)
+		}
+		cancel()
+		synctest.Wait() // the release is sent to the first store
+		close(unblock)
+		if err := <-ended; err == nil {
+			t.Error("granted")
+		}
+		time.Sleep(20 * time.Second)
+		for i, d := range []*memory.Driver{a, b} {
+			if q, err := d.Inspect(t.Context(), "x"); err != nil || len(q) != 0 {
+				t.Errorf("store %d: %+v, %v", i, q, err)
+			}
+		}
+	})
+}
