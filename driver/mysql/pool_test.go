@@ -277,10 +277,9 @@ func TestPanicLeavesThePool(t *testing.T) {
 		}
 		executes.Store(true)
 		panics()
-		if n := db.Stats().InUse; n != 0 {
-			t.Errorf("%d connections are in use", n)
-		}
-		mine, err := db.Conn(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		mine, err := db.Conn(ctx) // the only one
 		must(t, err)
 		defer mine.Close()
 		connects.Store(true)

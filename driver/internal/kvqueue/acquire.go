@@ -298,8 +298,9 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t.state != held {
-		return driver.Grant{}, cmp.Or(t.lost, errDeleted)
+		return driver.Grant{}, e.notHeld(ctx, t)
 	}
+
 	g := driver.Grant{Token: t.Number, Asked: t.session.sent, TTL: t.session.ttl}
 	if spare := t.session.ttl - r.TTL; spare > 0 { // the other half is for a late release
 		if g.Asked = g.Asked.Add(spare / 2); g.Asked.After(now) {

@@ -232,7 +232,7 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 	var last error
 	for pause := newBackoff(); ; {
-		s, err := e.stale(t, since)
+		s, err := e.stale(ctx, t, since)
 		if s == nil {
 			return err // the usual case
 		}
@@ -253,16 +253,29 @@ func (e *Engine) ensure(ctx context.Context, t *ticket, since time.Time) error {
 
 // stale returns the session of a held ticket if no keep-alive of it was sent after
 // since.
-func (e *Engine) stale(t *ticket, since time.Time) (*session, error) {
+func (e *Engine) stale(ctx context.Context, t *ticket, since time.Time) (*session, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case t.state != held:
-		return nil, cmp.Or(t.lost, errDeleted)
+		return nil, e.notHeld(ctx, t)
 	case t.session.sent.Before(since):
 		return t.session, nil
 	}
 	return nil, nil
+}
+
+// notHeld says why a ticket does not hold. It is lost only if the store has said so, not because its release was asked for or the
+// driver closed. With mu held.
+func (e *Engine) notHeld(ctx context.Context, t *ticket) error {
+	switch {
+	case ctx.Err() != nil:
+		return e.failed(ctx, e.refused)
+	case t.state == leaving:
+		return errReleased
+	default:
+		return cmp.Or(t.lost, errDeleted)
+	}
 }
 
 // plan has the background task check the sessions at a time, or earlier. With mu
