@@ -21,12 +21,10 @@ func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began t
 // run takes steps until the ticket is granted.
 func (w *waiter) run(ctx context.Context, began time.Time) (driver.Grant, error) {
 	d := w.d
-	ctx, w.end = context.WithCancelCause(ctx)
 	defer func() {
 		if w.joined != nil {
 			<-w.joined
 		}
-		w.end(nil)
 		if w.panicked != nil {
 			panic(w.panicked) // in the caller's goroutine
 		}
@@ -59,6 +57,9 @@ func (w *waiter) run(ctx context.Context, began time.Time) (driver.Grant, error)
 	}
 }
 
+// errPanicked ends a wait, whose Acquire panics then.
+var errPanicked = errors.New("an observer has panicked")
+
 // waiter is a ticket that waits.
 type waiter struct {
 	d            *Driver
@@ -67,8 +68,8 @@ type waiter struct {
 	parent, node string
 
 	joined              chan struct{} // closed when Request.Joined has returned; nil before it is called
-	end                 context.CancelCauseFunc
 	panicked            any             // the value with which Request.Joined has panicked
+	broken              chan struct{}   // closed when it has
 	marked              bool            // mark was called
 	reconnected         <-chan struct{} // closed when the client has another connection
 	poll                retry.Backoff   // the intervals without a wake
@@ -150,7 +151,7 @@ func (w *waiter) queued() {
 		return
 	}
 	joined := make(chan struct{})
-	w.joined = joined
+	w.joined, w.broken = joined, make(chan struct{})
 	w.d.mu.Lock()
 	if w.t.gone == nil {
 		w.t.gone = make(chan struct{})
@@ -162,7 +163,7 @@ func (w *waiter) queued() {
 		defer close(joined)
 		defer func() {
 			if w.panicked = recover(); w.panicked != nil {
-				w.end(errors.New("an observer has panicked"))
+				close(w.broken)
 			}
 		}()
 		if w.r.Joined != nil {
@@ -281,6 +282,8 @@ func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 			poll.Reset(w.poll.Next())
 		case <-w.gone:
 			return w.deleted()
+		case <-w.broken:
+			return errPanicked
 		case <-w.t.sess.Gone():
 			return w.lost()
 		case <-ctx.Done():

@@ -3,6 +3,7 @@ package sqlqueue
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,7 @@ import (
 type fakePool struct {
 	free   chan struct{}
 	opened int
-	open   int
+	open   atomic.Int64
 	panics bool // in the user's code that opens a connection
 }
 
@@ -33,10 +34,10 @@ func newFakePool() (*fakePool, *Pool[int]) {
 				panic("the user's")
 			}
 			f.opened++
-			f.open++
+			f.open.Add(1)
 			return f.opened, nil
 		},
-		Close:   func(int) { f.open-- },
+		Close:   func(int) { f.open.Add(-1) },
 		IsAlive: func(int) bool { return true },
 	})
 }
@@ -73,8 +74,8 @@ func TestPanicFreesAConnection(t *testing.T) {
 		f.panics = true
 		panics(t, func() { _ = p.Use(t.Context(), func(int) error { return nil }) })
 		f.panics = false
-		if c := use(); c != 2 || f.open != 0 {
-			t.Errorf("connection %d beside the pool was used, and %d are open", c, f.open)
+		if c := use(); c != 2 || f.open.Load() != 0 {
+			t.Errorf("connection %d beside the pool was used, and %d are open", c, f.open.Load())
 		}
 	})
 }
@@ -108,8 +109,8 @@ func TestConnectionBesideThePool(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if f.opened != 1 || f.open != 0 {
-			t.Errorf("%d were opened, and %d are open", f.opened, f.open)
+		if f.opened != 1 || f.open.Load() != 0 {
+			t.Errorf("%d were opened, and %d are open", f.opened, f.open.Load())
 		}
 		if err := <-swept; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a sweep without a connection of the pool: %v", err)
