@@ -65,11 +65,11 @@ var failures = topic("errors",
 				_ = d.Release(e.within(patience), p.r.Hold(0))
 				switch {
 				case !errors.Is(err, errChanged):
-					return fmt.Errorf("got error %v, which does not wrap the cause of the context (D7)", err)
+					return fmt.Errorf("got error %w, which does not wrap the cause of the context (D7)", err)
 				case errors.Is(err, driver.ErrLost), errors.Is(err, driver.ErrNotAcquired):
-					return fmt.Errorf("got error %v, which is not known (D14)", err)
+					return fmt.Errorf("got error %w, which is not known (D14)", err)
 				case errors.Is(err, driver.ErrUnavailable):
-					return fmt.Errorf("got error %v, which is marked as ErrUnavailable: the store answers (D14)", err)
+					return fmt.Errorf("got error %w, which is marked as ErrUnavailable: the store answers (D14)", err)
 				}
 				return nil
 			}), "a wait that was cancelled")

@@ -92,7 +92,7 @@ func (d *Driver) released(n *node, r removal, err error) {
 		n.unanswered.Settled(r.h.ID)
 	case err == nil:
 	case time.Now().Add(again).Before(r.until) && !d.life.Closed():
-		n.owe(fmt.Sprint("release ", r.h.ID, r.last), again, func() { d.releaseOn(n, r) })
+		n.owe(fmt.Sprint("release ", r.h.ID, r.last), func() { d.releaseOn(n, r) })
 	}
 }
 
@@ -254,7 +254,7 @@ func (d *Driver) repair(n *node, t *ticket) {
 			a, err = parseAcquire(v)
 		}
 		if err != nil || a.what != holds && a.what != released {
-			n.owe("repair "+t.r.ID, again, func() { d.repair(n, t) })
+			n.owe("repair "+t.r.ID, func() { d.repair(n, t) })
 		}
 	})
 }
@@ -266,7 +266,7 @@ var errForgotten = errors.New("a majority of the nodes does not have the lease (
 // the node is back by then. The request may have been lost, or have failed only because it was queued behind
 // one from before.
 func (d *Driver) askAgain(n *node) {
-	n.owe(reassurance, again, func() {
+	n.owe(reassurance, func() {
 		if n.listener.Up() {
 			d.life.Go(d.reassure)
 		}

@@ -50,15 +50,15 @@ func (n *node) send(c *redisqueue.Call, then func(v any, err error)) {
 // the node's tickets expire. One that renews all leases has room always.
 const maxOwed = 10_000
 
-// owe runs f after a while, unless the same is owed already.
-func (n *node) owe(what string, after time.Duration, f func()) {
+// owe runs f a second later, unless the same is owed already.
+func (n *node) owe(what string, f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, ok := n.owed[what]; ok || len(n.owed) >= maxOwed && what != reassurance {
 		return
 	}
 	n.owed[what] = struct{}{}
-	time.AfterFunc(after, func() {
+	time.AfterFunc(again, func() {
 		n.mu.Lock()
 		delete(n.owed, what)
 		n.mu.Unlock()

@@ -249,7 +249,7 @@ func (p *proposal) mendOn(node int) {
 	case err == nil && p.answers[node].lacks():
 		p.d.repair(n, p.t)
 	case err == nil && p.answers[node].what == queued: // it notifies of a release, but not of the end of a lease
-		n.owe("repair "+p.t.r.ID, again, func() { p.d.repair(n, p.t) })
+		n.owe("repair "+p.t.r.ID, func() { p.d.repair(n, p.t) })
 	case err != nil && !errors.Is(err, errSilent) && !denied(err):
 		p.d.askAgain(n)
 	}

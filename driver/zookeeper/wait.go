@@ -67,7 +67,7 @@ type waiter struct {
 	r            driver.Request
 	parent, node string
 
-	joined              chan struct{} // closed when Request.Joined has returned; nil before it is called
+	joined              chan struct{}   // closed when Request.Joined has returned; nil before it is called
 	panicked            any             // the value with which Request.Joined has panicked
 	broken              chan struct{}   // closed when it has
 	marked              bool            // mark was called

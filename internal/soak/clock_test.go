@@ -19,7 +19,7 @@ func TestClock(t *testing.T) {
 	for _, name := range []string{"LD_PRELOAD", "FAKETIME_TIMESTAMP_FILE", "FAKETIME_NO_CACHE", "DONT_FAKE_MONOTONIC", "FAKETIME_DISABLE_SHM"} {
 		t.Setenv(name, os.Getenv(name)) // put back at the end
 	}
-	dir, err := os.MkdirTemp("", "clock") // t.TempDir is for nobody else, and the server is not run by root
+	dir, err := os.MkdirTemp("", "clock") //nolint:usetesting // t.TempDir is for nobody else, and the server is not run by root
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -259,7 +259,7 @@ func (e *Engine) placed(t *ticket, asked *Put, p *Placed, err error) error {
 // outcome waits for the grant of a ticket, unless the put has granted it.
 func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
 	e.mu.Lock()
-	ended, queued := t.ended, t.state == waiting || t.waited
+	ended, queued := t.ended, t.state == waiting || t.waited || t.state == leaving && t.ended != nil && !t.woken
 	e.mu.Unlock()
 	if queued {
 		if r.Joined != nil { // also if it has been granted since

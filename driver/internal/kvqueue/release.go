@@ -57,7 +57,9 @@ func (e *Engine) remove(ctx context.Context, t *ticket) error {
 		e.mu.Unlock()
 		return driver.ErrLost
 	}
-	e.unwait(t)
+	if t.state == waiting {
+		e.unqueue(t) // its Acquire waits until the store has confirmed it
+	}
 	unknown := t.state == orphan
 	if !unknown {
 		t.state = leaving

@@ -272,7 +272,7 @@ func (e *Engine) notHeld(ctx context.Context, t *ticket) error {
 	case ctx.Err() != nil:
 		return e.failed(ctx, e.refused)
 	case t.state == leaving:
-		return errReleased
+		return errLeaving
 	default:
 		return cmp.Or(t.lost, errDeleted)
 	}

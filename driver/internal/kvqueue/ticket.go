@@ -38,6 +38,7 @@ type ticket struct {
 
 	callers int           // calls of Acquire that are under way
 	ended   chan struct{} // closed when the wait is over, whatever the outcome
+	woken   bool          // ended is closed
 }
 
 func (t *ticket) hold() driver.Hold {
@@ -120,7 +121,7 @@ func (e *Engine) leave(t *ticket) {
 func (e *Engine) wait(t *ticket) {
 	q := t.queue
 	t.state, t.since = waiting, time.Now()
-	t.ended = make(chan struct{})
+	t.ended, t.woken = make(chan struct{}), false
 	i, _ := q.position(t.Number)
 	q.waiters = slices.Insert(q.waiters, i, t)
 	if q.watcher == nil {
@@ -132,9 +133,22 @@ func (e *Engine) wait(t *ticket) {
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
 func (e *Engine) unwait(t *ticket) {
-	if t.state != waiting {
-		return
+	if t.state == waiting {
+		e.unqueue(t)
+		e.wake(t)
 	}
+}
+
+// wake ends the wait of the calls of Acquire for a ticket. With mu held.
+func (e *Engine) wake(t *ticket) {
+	if t.ended != nil && !t.woken {
+		t.woken = true
+		close(t.ended)
+	}
+}
+
+// unqueue takes a ticket that waits out of the queue. With mu held.
+func (e *Engine) unqueue(t *ticket) {
 	q := t.queue
 	if i, ok := q.position(t.Number); ok {
 		q.waiters = slices.Delete(q.waiters, i, i+1)
@@ -144,7 +158,6 @@ func (e *Engine) unwait(t *ticket) {
 		q.watcher.idle.Reset(linger)
 	}
 	q.watcher.reconsider()
-	close(t.ended)
 }
 
 // granted makes a ticket a holder. With mu held.
@@ -161,6 +174,9 @@ func (e *Engine) forget(t *ticket) {
 		return
 	}
 	e.unwait(t)
+	if t.state == leaving {
+		e.wake(t) // it waited until the store had confirmed its release
+	}
 	t.state = gone
 	e.detach(t.session)
 	if e.tickets[t.ID] == t {
