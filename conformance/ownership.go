@@ -164,6 +164,7 @@ var ownership = topic("ownership",
 			name, d1, d2 := e.name("waiter"), e.driver(), e.driver()
 			h := e.grant(d1, e.request(name))
 			p := e.queueAt(d2, e.request(name), 2)
+			p.awaitJoined(slacks(2)) // before that its driver may not know the answer to its request
 			e.drop(d2, p.r.Hold(0))
 			e.awaitQueue(name, 1)
 			e.is(p.ended(patient, "its ticket was removed"), driver.ErrLost, "the Acquire of a ticket that was removed")
