@@ -15,18 +15,23 @@ import (
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	e, err := d.begin(ctx, r)
-	if err != nil {
+	if err := d.canKeep(ctx, r.MinHold); err != nil {
+		if !d.mayHave(r.ID) {
+			err = driver.NoTicket(err)
+		}
 		return driver.Grant{}, err
 	}
-	err = e.enqueue(ctx)
-	e.end()
-	switch {
-	case err != nil && !d.mayHave(r.ID):
-		return driver.Grant{}, driver.NoTicket(err)
-	case err != nil:
+	if t := d.ticketOf(r.Hold(0)); t != nil {
+		return d.await(ctx, t, r, time.Now()) // a repeated request
+	}
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now(), unknown: d.mayHave(r.ID)}
+	if err := e.enqueue(ctx); err != nil {
+		if !d.mayHave(r.ID) {
+			err = driver.NoTicket(err)
+		}
 		return driver.Grant{}, err
-	case e.granted:
+	}
+	if e.granted {
 		return d.grant(e.t, r, e.sent) // the create has confirmed the session
 	}
 	return d.await(ctx, e.t, r, e.began)
@@ -54,67 +59,18 @@ func (d *Driver) canKeep(ctx context.Context, least time.Duration) error {
 	return nil
 }
 
-// begin notes a request in Driver.pending, when no earlier one for the same ticket is under way.
-func (d *Driver) begin(ctx context.Context, r driver.Request) (*enqueueing, error) {
-	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now(), over: make(chan struct{})}
-	for {
-		before, err := d.settled(ctx, r.ID)
-		if err != nil {
-			return nil, err
-		}
-		d.mu.Lock()
-		if d.pending[r.ID] == before {
-			e.unknown = before != nil
-			d.pending[r.ID] = e
-			d.mu.Unlock()
-			return e, nil
-		}
-		d.mu.Unlock()
-	}
-}
-
-// end is called when enqueue has returned.
-func (e *enqueueing) end() {
-	d := e.d
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !e.unknown {
-		delete(d.pending, e.r.ID)
-	}
-	if e.turn != nil {
-		delete(d.turns, e.parent)
-		close(e.turn)
-	}
-	close(e.over)
-}
-
-// settled waits until no request for a ticket that has begun can create it any more: they have
-// returned, and their creates have ended. The result is the one of which it is not known yet
-// whether it has created the ticket, or nil.
-func (d *Driver) settled(ctx context.Context, id string) (*enqueueing, error) {
-	var last *enqueueing
-	for {
-		d.mu.Lock()
-		e := d.pending[id]
-		d.mu.Unlock()
-		if e == nil || e == last {
-			return e, nil
-		}
-		if err := d.wait(ctx, e.over); err != nil {
-			return nil, err
-		}
-		if err := d.wait(ctx, e.ended); err != nil {
-			return nil, err
-		}
-		last = e
-	}
-}
-
 // mayHave reports whether an earlier request has left a ticket of that ID, or may have.
 func (d *Driver) mayHave(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.pending[id] != nil || d.tickets[id] != nil
+	return d.creates[id] != nil || d.tickets[id] != nil
+}
+
+// createKnown notes that it is known what has become of the create of a ticket.
+func (d *Driver) createKnown(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.creates, id)
 }
 
 // ticketOf returns the ticket of that name and ID, if this driver has it.
@@ -137,23 +93,16 @@ type enqueueing struct {
 
 	t       *ticket
 	granted bool
-	sent    time.Time       // when the create of t was sent
-	unknown bool            // a create may have been carried out
-	ended   <-chan struct{} // closed when the last create has ended
-	seen    *view           // of a request that does not wait: the queue that would grant it
-	turn    chan struct{}   // closed when the request has ended; nil if it has no turn, see takeTurn
-	over    chan struct{}   // closed when enqueue has returned
+	sent    time.Time     // when the create of t was sent
+	unknown bool          // a create may have been carried out: see Driver.creates
+	seen    *view         // of a request that does not wait: the queue that would grant it
+	turn    chan struct{} // closed when the request has ended; nil if it has no turn, see takeTurn
 }
 
 // enqueue queues a ticket. A request that does not wait gets ErrNotAcquired, and no
 // ticket, if it would have to wait.
 func (e *enqueueing) enqueue(ctx context.Context) error {
-	if err := e.d.canKeep(ctx, e.r.MinHold); err != nil {
-		return err
-	}
-	if e.t = e.d.ticketOf(e.r.Hold(0)); e.t != nil {
-		return nil // a repeated request
-	}
+	defer e.endTurn()
 	for pause := newBackoff(); ; {
 		err := e.step(ctx)
 		switch {
@@ -179,6 +128,7 @@ func (e *enqueueing) step(ctx context.Context) error {
 			return err
 		}
 		e.unknown = false
+		d.createKnown(e.r.ID)
 	}
 	others := d.expectsOthers(e.parent)
 	if others && !e.r.Wait && e.seen == nil {
@@ -187,14 +137,13 @@ func (e *enqueueing) step(ctx context.Context) error {
 	e.sent = time.Now()
 	before := d.conn.Session()
 	data := newRecord(e.r, zkconn.Lease(d.conn.Timeout()))
-	ended := make(chan struct{})
-	e.ended = ended
-	got, err := d.createTicket(ctx, e.parent, e.r, data, !others, e.seen, func() { close(ended) })
+	got, err := d.createTicket(ctx, e.parent, e.r, data, !others, e.seen)
 	now := d.conn.Session()
 	if err == nil && (now == nil || now != before) || err != nil && zkconn.WasSent(err) && !zkconn.Answered(err) {
 		e.unknown = true // also if the connection has got another session: either may have created the node
 		return err
 	}
+	d.createKnown(e.r.ID)
 	switch {
 	case err == nil:
 		e.granted = got.children == 1 || e.seen != nil
@@ -228,11 +177,28 @@ func (e *enqueueing) takeTurn(ctx context.Context) error {
 			d.turns[e.parent] = e.turn
 		}
 		d.mu.Unlock()
-		if err := d.wait(ctx, other); err != nil {
-			return err
+		if other == nil {
+			break
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return d.conn.EndError(ctx)
+		case <-d.conn.Closed():
+			return driver.ErrClosed
 		}
 	}
 	return nil
+}
+
+func (e *enqueueing) endTurn() {
+	if e.turn == nil {
+		return
+	}
+	e.d.mu.Lock()
+	delete(e.d.turns, e.parent)
+	e.d.mu.Unlock()
+	close(e.turn)
 }
 
 // adopt makes a node a ticket of this driver.
@@ -241,7 +207,7 @@ func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
 	d := e.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e.unknown = false
+	delete(d.creates, e.r.ID)
 	if s.Over() { // else sessionOver finds the ticket
 		return fmt.Errorf("%w while the ticket was queued", zkconn.ErrExpired)
 	}
@@ -250,29 +216,51 @@ func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
 	return nil
 }
 
+// listAfterCreate lists a queue when the create of a ticket, if there was one, has ended. Its
+// node is there then, or never will be. A majority confirms that the server has caught up: a
+// deposed leader answers a sync, too.
+func (d *Driver) listAfterCreate(ctx context.Context, parent, id string) (*view, error) {
+	d.mu.Lock()
+	ended := d.creates[id]
+	d.mu.Unlock()
+	if ended != nil {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return nil, d.conn.EndError(ctx)
+		case <-d.conn.Closed():
+			return nil, driver.ErrClosed
+		}
+	}
+	if err := d.conn.Confirm(ctx); err != nil && !errors.Is(err, zk.ErrNoNode) { // that is an answer, too
+		return nil, err
+	}
+	return d.list(ctx, parent)
+}
+
 // find searches for the node of a create of which it is not known what has become of it.
 func (e *enqueueing) find(ctx context.Context) error {
 	d := e.d
-	if err := d.wait(ctx, e.ended); err != nil {
-		return err
-	}
-	path, err := d.findTicket(ctx, e.r.Hold(0))
-	if errors.Is(err, driver.ErrLost) {
-		return nil
-	}
+	v, err := d.listAfterCreate(ctx, e.parent, e.r.ID)
 	if err != nil {
 		return err
 	}
-	st, err := d.conn.Exists(ctx, path)
-	if err != nil {
-		return err
-	}
-	if s := d.conn.Session(); s != nil && st != nil && st.EphemeralOwner == s.ID {
-		return e.adopt(path, st.Czxid, s)
-	}
-	// The node is of a session that has ended, and would go with it.
-	if err := d.remove(ctx, path, false); !isGone(err) {
-		return err
+	for _, entry := range v.entries {
+		if entry.id != e.r.ID {
+			continue
+		}
+		path := e.parent + "/" + entry.node
+		st, err := d.conn.Exists(ctx, path)
+		if err != nil {
+			return err
+		}
+		if s := d.conn.Session(); s != nil && st != nil && st.EphemeralOwner == s.ID {
+			return e.adopt(path, st.Czxid, s)
+		}
+		// The node is of a session that has ended, and would go with it.
+		if err := d.remove(ctx, path, false); !isGone(err) {
+			return err
+		}
 	}
 	return nil
 }

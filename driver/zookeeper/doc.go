@@ -144,7 +144,8 @@
 //
 // Acquire and release are one request each, token included: transactions. A contended
 // grant takes five in all (create, list, two watches, release), however many wait. The
-// hand-off itself takes only the release; a semaphore's takes a few more. A release
+// hand-off itself takes only the release; a semaphore's takes a few more. A waiter has
+// one watch on the ticket ahead that it waits for, and one on its own node. So a release
 // wakes only the next waiter (of a semaphore also the waiter that is then the first). A
 // refused TryAcquire is two reads. One request renews all leases that are due.
 //
@@ -155,47 +156,6 @@
 //
 // The driver runs one goroutine (two on a user's connection), and others while it sends
 // requests, has watches to set or nodes to remove. The client has three.
-//
-// # For those who change this package
-//
-// A ticket goes through these steps. Package zkconn below has the connection, and knows nothing
-// of tickets.
-//
-//	queue   acquire.go, store.go   A transaction creates the node. It is granted if it is alone.
-//	wait    wait.go, queue.go      List the queue, call Joined, watch the one node ahead that blocks
-//	                               (view.blocker), sleep. Each wake begins again.
-//	grant   acquire.go             LeaseStart says from when the lease counts; Driver.grant makes the
-//	                               ticket held, and is the only place that does.
-//	renew   lease.go               A transaction without effect confirms the session, for all. The
-//	                               watch on its own node shows that a ticket is there.
-//	loss    loss.go                The event of its own node, or of the session, ends a ticket.
-//	leave   lease.go, store.go     A transaction deletes the node, and the name's node with the last.
-//
-// Events. A server carries out the requests of one connection in order, and sends the event of
-// a watch before the answer to any later request. So a watch that was set on this connection
-// and has not fired shows that its node was there when the last answer was sent. It shows
-// nothing about the time between two connections (zkconn, Conn.observe). Three events wake a
-// waiter: the node ahead has gone, and the queue has to be read; the node ahead was written and
-// deleted in one transaction, as the release of a holder does it (deleteTicket), and nothing
-// has to be read; or the permit ahead has marked its node by a write when it could be granted
-// (waiter.mark).
-//
-// Leases. With session timeout S and a tick of T, a ticket outlives the last confirmed request
-// by S - S/3 - T/2 (zkconn.Lease, Session.confirm). That much counts from the time when that
-// request was sent, or any part of it from accordingly later (Conn.LeaseStart).
-//
-// What looks as if it could be simpler, and must stay:
-//
-//   - Only a transaction confirms a session, or shows what a create has done: a server that is
-//     cut off from the others, or deposed, answers reads and syncs.
-//   - The create of a ticket compares the session before and after: the client may have sent it
-//     in the next one.
-//   - Each Acquire is in Driver.pending until its create has ended and its outcome is known, so
-//     that no release is answered before a create is sent.
-//   - A release forgets the ticket before it deletes the node: its event would be a loss.
-//   - A waiter asks for Reconnected before it reads, and reads before it watches.
-//   - A ticket that is queued or granted looks, under Driver.mu, whether its session or node has
-//     gone: whoever notes the end later finds the ticket.
 //
 // Package driver/internal/kvqueue, which the drivers of etcd and Consul use, says why
 // this one does not.

@@ -29,21 +29,21 @@ type Driver struct {
 	conn     *zkconn.Conn
 	protocol *protocol.Check
 	lost     func(driver.Hold, error) // nil if nobody wants notifications
+	listings listings
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu       sync.Mutex
 	closed   bool                     // no more grants
 	tickets  map[string]*ticket       // by ID
 	turns    map[string]chan struct{} // by parent, see takeTurn
-	listings map[string]*listing      // by parent: the latest that has not ended
 	occupied map[string]struct{}      // parents that were not empty when last seen; a hint
-	// pending has, by ID, the requests whose ticket may still come to be: they are under way,
-	// or it is not known what has become of a create.
-	pending  map[string]*enqueueing
-	young    map[*ticket]struct{} // to be watched after those of due
-	due      map[*ticket]struct{} // to be watched
-	watching bool                 // … by a background task
-	dropped  bool                 // events may have been dropped, see changed
+	// creates has, by ID, the creates of tickets of which it is not known what has become of
+	// them. The channel is closed when that can be found out.
+	creates  map[string]<-chan struct{}
+	young    []*ticket // to be watched after those of due
+	due      []*ticket // to be watched
+	watching bool      // … by a background task
+	dropped  bool      // events may have been dropped, see changed
 }
 
 var (
@@ -65,10 +65,13 @@ type ticket struct {
 	path string
 	sess *zkconn.Session
 
-	held  bool
-	gone  chan struct{} // of a waiter: closed when the driver forgets the ticket
-	until time.Time     // end of a fixed lease
-	kept  time.Time     // end of the minimum hold
+	held   bool
+	gone   chan struct{} // of a waiter: closed when the driver forgets the ticket
+	until  time.Time     // end of a fixed lease
+	kept   time.Time     // end of the minimum hold
+	watch  zkconn.Watch  // on the ticket's own node; zero if not yet
+	seen   uint64        // the connection on which the node was last looked for
+	queued bool          // to be watched
 }
 
 // An Option changes what New makes.
@@ -182,12 +185,10 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
 		tickets:  make(map[string]*ticket),
 		turns:    make(map[string]chan struct{}),
-		listings: make(map[string]*listing),
 		occupied: make(map[string]struct{}),
-		pending:  make(map[string]*enqueueing),
-		young:    make(map[*ticket]struct{}),
-		due:      make(map[*ticket]struct{}),
+		creates:  make(map[string]<-chan struct{}),
 	}
+	d.listings.queues = make(map[string]*listing)
 	conn.Start(d.sessionOver, d.handle)
 	conn.Go(d.sweepAll)
 	return d
@@ -229,21 +230,6 @@ func (d *Driver) handle(ev zk.Event) {
 	d.changed(ev)
 	if d.forward != nil {
 		d.forward(ev)
-	}
-}
-
-// wait waits until c is closed; nil counts as closed.
-func (d *Driver) wait(ctx context.Context, c <-chan struct{}) error {
-	if c == nil {
-		return nil
-	}
-	select {
-	case <-c:
-		return nil
-	case <-ctx.Done():
-		return d.conn.EndError(ctx)
-	case <-d.conn.Closed():
-		return driver.ErrClosed
 	}
 }
 

@@ -18,7 +18,7 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 
 // RenewAll implements driver.BatchRenewer. One request shows that the session is alive.
 // The watches on the tickets' nodes, whose events come before its answer, show that the
-// nodes are there. On each new connection the nodes are watched anew, since the client
+// nodes are there. On each new connection the nodes are looked for once, since the client
 // sets the watches again in its own time.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.conn.ConfirmOrReconnect(ctx)
@@ -33,19 +33,50 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 		if t != nil {
 			errs[i] = d.renewed(t, r)
 		}
-		if errs[i] == nil && (t == nil || !d.conn.Watched(t.path)) {
+		if errs[i] == nil && (t == nil || !d.isWatched(t)) {
 			unsure = append(unsure, i)
 		}
 	}
 	_, _ = each(unsure, func(i int) (struct{}, error) {
 		if t := d.ticketOf(rs[i].Hold); t != nil {
-			errs[i] = d.watchTicket(ctx, t)
+			errs[i] = d.lookFor(ctx, t)
 		} else {
 			errs[i] = d.renewForeign(ctx, rs[i].Hold)
 		}
 		return struct{}{}, nil
 	})
 	return errs
+}
+
+// isWatched reports whether a watch shows that the node of a ticket is there: its event
+// would have come before the last answer.
+func (d *Driver) isWatched(t *ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.watch.Holds() && d.conn.Same(t.seen)
+}
+
+// lookFor finds out whether the node of a ticket is there, and watches it unless it is
+// watched.
+func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
+	d.mu.Lock()
+	watch := t.watch
+	d.mu.Unlock()
+	if !watch.Holds() {
+		return d.watchTicket(ctx, t)
+	}
+	connection := d.conn.Number()
+	st, err := d.conn.Exists(ctx, t.path)
+	switch {
+	case err != nil:
+		return err
+	case st == nil:
+		return errRemoved
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.seen = connection
+	return nil
 }
 
 // renewed renews the lease of a ticket, after the session was confirmed.
@@ -82,10 +113,6 @@ func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 // Release implements driver.Driver. A release that is not answered leaves at most the
 // node, which the next release searches for.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	unknown, err := d.settled(ctx, h.ID)
-	if err != nil {
-		return err
-	}
 	if t := d.ticketOf(h); t != nil {
 		d.forget(t)
 		d.mu.Lock()
@@ -98,24 +125,16 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		err = d.remove(ctx, path, false)
 	}
 	if isGone(err) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.pending[h.ID] == unknown {
-			delete(d.pending, h.ID)
-		}
+		d.createKnown(h.ID)
 	}
 	return err
 }
 
 // findTicket searches the queue for a ticket that this driver does not have. ErrLost says
-// that it is not there. What a create that has ended has done is seen: a majority confirms that
-// the server has caught up. (A deposed leader answers a sync, too.)
+// that it is not there.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
-	if err := d.conn.Confirm(ctx); err != nil && !errors.Is(err, zk.ErrNoNode) { // that is an answer, too
-		return "", err
-	}
 	parent := d.parent(h.Name)
-	v, err := d.list(ctx, parent)
+	v, err := d.listAfterCreate(ctx, parent, h.ID)
 	if err != nil {
 		return "", err
 	}

@@ -24,7 +24,11 @@ var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.
 
 // watchLater makes the node of a ticket be watched soon, unless it is. With mu held.
 func (d *Driver) watchLater(t *ticket) {
-	d.young[t] = struct{}{}
+	if t.queued || t.watch.Holds() {
+		return
+	}
+	t.queued = true
+	d.young = append(d.young, t)
 	d.startWatching()
 }
 
@@ -59,15 +63,18 @@ func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	if d.dropped {
 		d.dropped = false
 		for _, t := range d.tickets {
-			d.due[t] = struct{}{}
+			if t.watch.HasFired() {
+				d.due = append(d.due, t)
+			}
 		}
 	}
-	for t := range d.due {
-		if d.tickets[t.hold.ID] == t && !d.conn.Watched(t.path) {
+	for _, t := range d.due {
+		t.queued = false
+		if d.tickets[t.hold.ID] == t && !t.watch.Holds() {
 			batch = append(batch, t)
 		}
 	}
-	d.due, d.young = d.young, make(map[*ticket]struct{})
+	d.due, d.young = d.young, nil
 	d.watching = len(batch) > 0 || len(d.due) > 0
 	return batch, d.watching
 }
@@ -88,12 +95,18 @@ func (d *Driver) watchOrLose(ctx context.Context, t *ticket) error {
 	return err
 }
 
-// watchTicket watches the node of a ticket of this driver, unless it is watched. ErrLost says
-// that the node has gone.
+// watchTicket sets a watch on the node of a ticket of this driver. ErrLost says that the
+// node has gone.
 func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
-	err := d.conn.Watch(ctx, t.path)
+	connection := d.conn.Number()
+	set, err := d.conn.Watch(ctx, t.path)
 	if errors.Is(err, zk.ErrNoNode) {
 		return errRemoved
+	}
+	if err == nil {
+		d.mu.Lock()
+		t.watch, t.seen = set, connection
+		d.mu.Unlock()
 	}
 	return err
 }
@@ -114,6 +127,7 @@ func (d *Driver) changed(ev zk.Event) {
 		return
 	}
 	if ev.Type == zk.EventNodeDataChanged {
+		t.watch = zkconn.Watch{} // it may be noted only after this: takeDue sees that it has fired
 		d.watchLater(t)
 	}
 	d.mu.Unlock()

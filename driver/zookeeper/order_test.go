@@ -1,11 +1,17 @@
 package zookeeper
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // TestNoGrantAfterClose: Close decides whether the session has to live on for a minimum
@@ -22,4 +28,49 @@ func TestNoGrantAfterClose(t *testing.T) {
 	if _, err := d.grant(ticket, r, time.Now()); !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("a grant after Close: error %v, want ErrClosed", err)
 	}
+}
+
+// TestWrittenBeforeTheWatchIsKnown: a node is written just after the server has set its
+// watch. The event comes before the driver has noted the watch, which has fired. The node
+// is watched again.
+func TestWrittenBeforeTheWatchIsKnown(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	written := make(chan struct{})
+	conn, events := dial(t, testbed.SharedZookeeper(t).Addr())
+	d, err := New(conn, events, WithPrefix("t/"+rand.Text()), WithEvents(func(ev zk.Event) {
+		if ev.Type == zk.EventNodeDataChanged {
+			close(written)
+		}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	r := driver.Request{Name: "x", ID: "held-1", TTL: time.Minute, Wait: true}
+	path := enqueue(ctx, t, d, r)
+	held := d.ticketOf(r.Hold(0))
+	set, err := d.conn.Watch(ctx, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.conn.Multi(ctx, &zk.SetDataRequest{Path: path, Data: []byte("{}"), Version: -1}); err != nil {
+		t.Fatal(err)
+	}
+	<-written
+	d.mu.Lock()
+	held.watch = set
+	d.mu.Unlock()
+	for !watches(d, held) {
+		if !retry.Sleep(ctx, 10*time.Millisecond, nil) {
+			t.Fatal("nobody watches the node of a held lock")
+		}
+	}
+}
+
+func watches(d *Driver, t *ticket) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.watch.C != nil && !t.watch.HasFired()
 }

@@ -26,9 +26,9 @@ import (
 // ErrNodeExists if a fresh parent is there, and ErrNoNode if the base is not there, or a
 // parent that is not fresh.
 //
-// It calls ended when the request has ended, see zkconn.Conn.MultiUntil.
+// It notes the request in Driver.creates: see there.
 func (d *Driver) createTicket(
-	ctx context.Context, parent string, r driver.Request, data []byte, fresh bool, seen *view, ended func(),
+	ctx context.Context, parent string, r driver.Request, data []byte, fresh bool, seen *view,
 ) (created, error) {
 	ops := make([]any, 0, 4)
 	version := int32(-1)
@@ -50,7 +50,11 @@ func (d *Driver) createTicket(
 			Flags: zk.FlagEphemeralSequential,
 		},
 		&zk.SetDataRequest{Path: parent, Data: []byte{}, Version: version})
-	res, err := d.conn.MultiUntil(ctx, ended, ops...)
+	ended := make(chan struct{})
+	d.mu.Lock()
+	d.creates[r.ID] = ended
+	d.mu.Unlock()
+	res, err := d.conn.MultiUntil(ctx, func() { close(ended) }, ops...)
 	if err != nil {
 		return created{}, err
 	}

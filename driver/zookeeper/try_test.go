@@ -65,11 +65,7 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 			}
 			c.before(ctx, t, d)
 			c.try.Wait = false
-			e, err := d.begin(ctx, c.try)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.end()
+			e := &enqueueing{d: d, r: c.try, parent: d.parent("x"), began: time.Now()}
 			d.expectOthers(e.parent, true)
 			if err := e.step(ctx); err != nil || e.t != nil {
 				t.Fatalf("first read: %v", err)

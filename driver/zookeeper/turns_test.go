@@ -6,10 +6,10 @@ import "testing"
 func TestTurnsAreOfOneQueue(t *testing.T) {
 	d := &Driver{turns: make(map[string]chan struct{})}
 	for _, parent := range []string{"/a", "/b"} {
-		e := &enqueueing{d: d, parent: parent, over: make(chan struct{})}
+		e := &enqueueing{d: d, parent: parent}
 		if err := e.takeTurn(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer e.end()
+		defer e.endTurn()
 	}
 }

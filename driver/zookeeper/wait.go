@@ -21,14 +21,6 @@ func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began t
 // run takes steps until the ticket is granted.
 func (w *waiter) run(ctx context.Context, began time.Time) (driver.Grant, error) {
 	d := w.d
-	defer func() {
-		if w.joined != nil {
-			<-w.joined
-		}
-		if w.panicked != nil {
-			panic(w.panicked) // in the caller's goroutine
-		}
-	}()
 	for pause := newBackoff(); ; {
 		if err := w.lost(); err != nil {
 			return driver.Grant{}, err
@@ -47,7 +39,7 @@ func (w *waiter) run(ctx context.Context, began time.Time) (driver.Grant, error)
 			continue
 		case ctx.Err() != nil:
 			return driver.Grant{}, w.ended(ctx)
-		case final(err), errors.Is(err, driver.ErrNotAcquired), w.joined == nil && time.Since(began) > enqueueBound:
+		case final(err), errors.Is(err, driver.ErrNotAcquired), !w.joined && time.Since(began) > enqueueBound:
 			return driver.Grant{}, err
 		}
 		w.last = err
@@ -57,9 +49,6 @@ func (w *waiter) run(ctx context.Context, began time.Time) (driver.Grant, error)
 	}
 }
 
-// errPanicked ends a wait, whose Acquire panics then.
-var errPanicked = errors.New("an observer has panicked")
-
 // waiter is a ticket that waits.
 type waiter struct {
 	d            *Driver
@@ -67,17 +56,14 @@ type waiter struct {
 	r            driver.Request
 	parent, node string
 
-	joined              chan struct{}   // closed when Request.Joined has returned; nil before it is called
-	panicked            any             // the value with which Request.Joined has panicked
-	broken              chan struct{}   // closed when it has
-	marked              bool            // mark was called
+	joined              bool            // Request.Joined was called
+	marks               bool            // it only marks the node when the ticket can be granted, see observe
 	reconnected         <-chan struct{} // closed when the client has another connection
 	poll                retry.Backoff   // the intervals without a wake
 	ahead               string          // path of the node ahead that is watched; "" if the queue is
 	seen                zkconn.State    // the state of its data when the watch was set
 	predecessor         string          // ahead, if the release of a holder there grants this ticket
 	predecessorReleased bool            // the predecessor was held before
-	own                 zkconn.Watch    // on the ticket's node, if there is a predecessor
 	gone                <-chan struct{} // closed when the ticket's node was deleted
 	last                error           // of the store; nil if it has answered since
 }
@@ -105,13 +91,22 @@ func newWaiter(d *Driver, t *ticket, r driver.Request) *waiter {
 // step finds out whether the ticket is granted. If not, wake fires when step must be
 // called again.
 func (w *waiter) step(ctx context.Context) (g driver.Grant, wake <-chan zk.Event, err error) {
-	// The predecessor was held. So the ticket is granted if its own node is still there: if that
-	// was deleted before, the watch on it has fired before the watch on the one ahead.
-	if w.predecessorReleased && w.d.conn.Shows(w.own) {
-		g, err = w.granted(ctx)
-		return g, nil, err
+	if !w.predecessorReleased {
+		return w.read(ctx)
 	}
-	return w.read(ctx)
+	// The ticket is granted if its own node is still there. If that node was deleted
+	// before the one ahead, the watch on it has fired before the watch on the one ahead.
+	if !w.watched() {
+		st, err := w.d.conn.Exists(ctx, w.t.path)
+		switch {
+		case err != nil:
+			return g, nil, err
+		case st == nil:
+			return g, nil, w.deleted()
+		}
+	}
+	g, err = w.granted(ctx)
+	return g, nil, err
 }
 
 // read reads the queue. Then the ticket is granted, or wake fires when it is time to
@@ -130,10 +125,13 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	if v.granted(i) {
 		// Even at the first reading: a later ticket may have seen this one wait, and
 		// be waiting for its mark.
-		if !w.marked && v.awaited(i) {
-			w.marked = d.conn.Go(w.mark)
+		if w.marks {
+			w.mark(ctx)
+			return g, nil, nil
 		}
-		g, err = w.granted(ctx)
+		if g, err = w.granted(ctx); err == nil && v.awaited(i) {
+			d.conn.Go(w.mark)
+		}
 		return g, nil, err
 	}
 	if !w.r.Wait {
@@ -144,14 +142,12 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	return g, set.C, err
 }
 
-// queued calls Request.Joined, once, in a goroutine that run waits for. Joined may take long. If
-// permits are returned meanwhile, others wait for the mark of this ticket, see blocker.
+// queued calls Request.Joined, once.
 func (w *waiter) queued() {
-	if w.joined != nil {
+	if w.joined {
 		return
 	}
-	joined := make(chan struct{})
-	w.joined, w.broken = joined, make(chan struct{})
+	w.joined = true
 	w.d.mu.Lock()
 	if w.t.gone == nil {
 		w.t.gone = make(chan struct{})
@@ -159,17 +155,26 @@ func (w *waiter) queued() {
 	}
 	w.gone = w.t.gone
 	w.d.mu.Unlock()
-	go func() {
-		defer close(joined)
-		defer func() {
-			if w.panicked = recover(); w.panicked != nil {
-				close(w.broken)
+	if w.r.Joined != nil {
+		w.observe()
+	}
+}
+
+// observe calls Request.Joined, which may take long. If permits are returned meanwhile, others
+// wait for the mark of this ticket, see blocker. They do not wait for Joined.
+func (w *waiter) observe() {
+	if w.r.Limit > 0 {
+		marker := newWaiter(w.d, w.t, w.r)
+		marker.joined, marker.marks, marker.gone = true, true, w.gone
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		w.d.conn.Go(func(context.Context) {
+			if retry.Sleep(ctx, watchDelay, w.d.conn.Closed()) {
+				_, _ = marker.run(ctx, time.Now())
 			}
-		}()
-		if w.r.Joined != nil {
-			w.r.Joined()
-		}
-	}()
+		})
+	}
+	w.r.Joined()
 }
 
 // watch sets the one watch that the ticket needs.
@@ -183,9 +188,6 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (zkconn.Watch, error
 	ahead := v.entries[b]
 	path := w.parent + "/" + ahead.node
 	set, err := w.d.conn.WatchNode(ctx, path)
-	if errors.Is(err, zk.ErrNoNode) {
-		return zkconn.Fired, nil
-	}
 	w.ahead, w.seen = path, set.Seen
 	if ahead.shared && w.r.Shared && set.Seen.Changes != 0 && (path != before || set.Seen != seen) {
 		return zkconn.Fired, nil // the ticket ahead has marked its node: it was granted
@@ -197,9 +199,9 @@ func (w *waiter) watch(ctx context.Context, v *view, i int) (zkconn.Watch, error
 	// nothing else is ahead, and this ticket is granted if its own node is there. To
 	// know that, it needs a watch.
 	w.predecessor = path
-	if !set.HasFired() {
-		w.own, err = w.d.conn.WatchNode(ctx, w.t.path)
-		if errors.Is(err, zk.ErrNoNode) {
+	if !set.HasFired() && !w.watched() {
+		err = w.d.watchTicket(ctx, w.t)
+		if errors.Is(err, driver.ErrLost) {
 			err = w.deleted()
 		}
 	}
@@ -216,6 +218,14 @@ func (w *waiter) unchanged(ctx context.Context) bool {
 	return err != nil || st != nil && zkconn.DataOf(st) == w.seen
 }
 
+// watched reports whether a watch that was set on the present connection shows that the
+// ticket's own node is there.
+func (w *waiter) watched() bool {
+	w.d.mu.Lock()
+	defer w.d.mu.Unlock()
+	return w.d.conn.Shows(w.t.watch)
+}
+
 // deleted forgets the ticket, since its node is not there.
 func (w *waiter) deleted() error {
 	w.d.forget(w.t)
@@ -225,9 +235,6 @@ func (w *waiter) deleted() error {
 // granted makes the ticket held, if its session is certainly alive. A minimum hold
 // begins now, so it needs a new confirmation.
 func (w *waiter) granted(ctx context.Context) (driver.Grant, error) {
-	if err := w.d.wait(ctx, w.joined); err != nil { // the lease counts from after that
-		return driver.Grant{}, err
-	}
 	if w.r.MinHold > 0 {
 		if err := w.d.conn.Confirm(ctx); err != nil {
 			return driver.Grant{}, err
@@ -282,8 +289,6 @@ func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 			poll.Reset(w.poll.Next())
 		case <-w.gone:
 			return w.deleted()
-		case <-w.broken:
-			return errPanicked
 		case <-w.t.sess.Gone():
 			return w.lost()
 		case <-ctx.Done():

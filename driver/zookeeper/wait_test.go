@@ -46,13 +46,8 @@ func dial(t *testing.T, addr string) (*zk.Conn, <-chan zk.Event) {
 // enqueue queues a ticket for x, and returns the path of its node.
 func enqueue(ctx context.Context, t *testing.T, d *Driver, r driver.Request) string {
 	t.Helper()
-	e, err := d.begin(ctx, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = e.enqueue(ctx)
-	e.end()
-	if err != nil {
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	if err := e.enqueue(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return e.t.path
@@ -139,13 +134,10 @@ func TestReleaseOfAnUnansweredCreate(t *testing.T) {
 	t.Parallel()
 	ctx, d := inside(t)
 	ended := make(chan struct{})
+	d.mu.Lock()
+	d.creates["given-up-1"] = ended
+	d.mu.Unlock()
 	h := driver.Hold{Name: "x", ID: "given-up-1"}
-	e, err := d.begin(ctx, driver.Request{Name: h.Name, ID: h.ID})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.unknown, e.ended = true, ended
-	e.end()
 	short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	if err := d.Release(short, h); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrLost) {

@@ -29,16 +29,18 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 	if err != nil || wake == nil {
 		t.Fatalf("behind another: wake %v, error %v", wake, err)
 	}
-	if w.predecessor != ahead || !d.conn.Shows(w.own) {
-		t.Fatalf("it waits for %q, watched %v", w.predecessor, d.conn.Shows(w.own))
+	if w.predecessor != ahead || !w.watched() {
+		t.Fatalf("it waits for %q, watched %v", w.predecessor, w.watched())
 	}
 	p.Reset()
-	for d.conn.Shows(w.own) {
+	for w.watched() {
 		if !retry.Sleep(ctx, time.Millisecond, nil) {
 			t.Fatal("the client has not noticed")
 		}
 	}
-	w.own.C = make(chan zk.Event) // as if it is set again in the second request
+	d.mu.Lock()
+	w.t.watch.C = make(chan zk.Event) // as if it is set again in the second request
+	d.mu.Unlock()
 	other, _ := dial(t, testbed.SharedZookeeper(t).Addr())
 	for _, path := range []string{own, ahead} {
 		if err := other.Delete(path, -1); err != nil {

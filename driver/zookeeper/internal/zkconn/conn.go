@@ -26,6 +26,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/life"
 )
 
@@ -39,13 +40,11 @@ type Conn struct {
 	events  <-chan zk.Event // of a user's connection
 	ended   func(*Session)
 	event   func(zk.Event)
+	login   login
 	watches watches
 	count   atomic.Uint64 // how often the connection's state has changed
 	closing sync.Once
-	login   life.Shared[struct{}]
 	life    *life.Life
-
-	loggedIn atomic.Bool
 
 	mu         sync.Mutex
 	sess       *Session      // nil if there is none at present
@@ -112,7 +111,7 @@ func Adopt(conn *zk.Conn, events <-chan zk.Event, o Options) (*Conn, error) {
 }
 
 func newConn(o Options) *Conn {
-	return &Conn{options: o, watches: watches{set: make(map[string]Watch)}, life: life.New()}
+	return &Conn{options: o, login: login{busy: make(chan struct{}, 1)}, watches: watches{set: make(map[string]Watch)}, life: life.New()}
 }
 
 // Start begins to connect, or to handle the events of a user's connection. It sets ended,
@@ -191,10 +190,7 @@ func (c *Conn) handle(ev zk.Event) {
 			s.timeout.Store(int64(c.granted()))
 		}
 	case zk.EventNotWatching:
-		c.watches.drop(ev)
 		c.Session()
-	default:
-		c.watches.drop(ev)
 	}
 	c.event(ev)
 }
@@ -223,23 +219,32 @@ func (l clientLogger) Printf(format string, args ...any) {
 	}
 }
 
-// logIn authenticates the connection, which must come before any other request. After it has
-// succeeded once, the client repeats it by itself.
+// login is the authentication of a connection, which must come before any other request.
+// After it has succeeded once, the client repeats it by itself.
+type login struct {
+	busy chan struct{} // held by the caller that logs in
+	done atomic.Bool
+}
+
+// logIn authenticates the connection unless that is done, or is not needed.
 func (c *Conn) logIn(ctx context.Context) error {
-	if c.options.Credentials == "" || c.loggedIn.Load() {
+	l := &c.login
+	if c.options.Credentials == "" || l.done.Load() {
 		return nil
 	}
-	_, err := c.login.Get(ctx, c.life, func() (struct{}, error) {
-		if c.loggedIn.Load() {
-			return struct{}{}, nil
-		}
-		_, err := c.send(context.WithoutCancel(ctx), func(*answer) error { return c.zk.AddAuth("digest", []byte(c.options.Credentials)) })
-		c.loggedIn.Store(err == nil)
-		return struct{}{}, err
-	})
-	if ctx.Err() != nil {
-		err = c.EndError(ctx)
+	select {
+	case l.busy <- struct{}{}:
+		defer func() { <-l.busy }()
+	case <-ctx.Done():
+		return c.EndError(ctx)
+	case <-c.life.Done():
+		return driver.ErrClosed
 	}
+	if l.done.Load() {
+		return nil
+	}
+	_, err := c.send(ctx, func(*answer) error { return c.zk.AddAuth("digest", []byte(c.options.Credentials)) })
+	l.done.Store(err == nil)
 	return err
 }
 

@@ -24,6 +24,13 @@ func (c *Conn) observe(ev zk.Event) {
 	}
 }
 
+// Number returns the number of the present connection. Call it before a request whose
+// answer is to be of that connection.
+func (c *Conn) Number() uint64 { return c.count.Load() }
+
+// Same reports whether a number is the present connection's.
+func (c *Conn) Same(connection uint64) bool { return c.count.Load() == connection }
+
 // wake wakes the callers that wait for a session, or for the next connection.
 func (c *Conn) wake() {
 	c.mu.Lock()

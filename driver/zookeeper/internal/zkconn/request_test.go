@@ -25,7 +25,7 @@ func TestOnlyWritesConfirm(t *testing.T) {
 		"Exists":        func() error { _, err := c.Exists(ctx, "/"); return err },
 		"Children":      func() error { _, _, err := c.Children(ctx, "/"); return err },
 		"Sync":          func() error { return c.Sync(ctx) },
-		"WatchNode":     func() error { _, err := c.WatchNode(ctx, "/"); return err },
+		"Watch":         func() error { _, err := c.Watch(ctx, "/"); return err },
 		"WatchChildren": func() error { _, err := c.WatchChildren(ctx, "/", State{}); return err },
 		"refused Multi": func() error {
 			if _, err := c.Multi(ctx, &zk.DeleteRequest{Path: path, Version: -1}); !errors.Is(err, zk.ErrNoNode) {
@@ -68,8 +68,8 @@ func TestWatches(t *testing.T) {
 	defer cancel()
 	path := "/watches-" + rand.Text()
 	acl := zk.WorldACL(zk.PermAll)
-	if _, err := c.WatchNode(ctx, path); !errors.Is(err, zk.ErrNoNode) {
-		t.Errorf("a node that is not there: %v", err)
+	if w, err := c.WatchNode(ctx, path); err != nil || !w.HasFired() {
+		t.Errorf("a node that is not there: %v, %v", w, err)
 	}
 	if err := c.CreatePath(ctx, path+"/a", acl); err != nil {
 		t.Fatal(err)
@@ -113,24 +113,9 @@ func TestWatches(t *testing.T) {
 	if _, ok := c.watchOn(path); ok {
 		t.Error("a watch of another connection is used again")
 	}
-	if c.Watched(path) {
-		t.Error("a node counts as watched on another connection")
-	}
-	for !c.Watched(path) { // until the client has settled on a connection
-		if err := c.Watch(ctx, path); ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
-	if c.watches.set[path].C != first.C {
-		t.Error("the client was not relied on to set the watch again")
-	}
 	_, other, _, _ := adopted(t, 10*time.Second, false)
 	if _, err := other.Multi(ctx, &zk.DeleteRequest{Path: path, Version: -1}); err != nil {
 		t.Fatal(err)
 	}
 	<-first.C // the client has set it again
-	c.watches.put(path, first)
-	if c.Watched(path) {
-		t.Error("a watch that fired before it was noted counts")
-	}
 }

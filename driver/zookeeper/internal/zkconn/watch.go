@@ -3,7 +3,6 @@ package zkconn
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 
 	"github.com/go-zookeeper/zk"
@@ -14,7 +13,6 @@ type Watch struct {
 	C          <-chan zk.Event // fires, and is then closed, so that any number may wait on it
 	Seen       State           // of what is watched, when the watch was set
 	connection uint64          // on which it was set
-	looked     uint64          // the connection on which Watch has looked for the node since
 }
 
 // State distinguishes the states of a node's data, or of its children. (One transaction,
@@ -40,6 +38,9 @@ func (w Watch) HasFired() bool {
 	}
 }
 
+// Holds reports whether the watch is set, and has not fired.
+func (w Watch) Holds() bool { return w.C != nil && !w.HasFired() }
+
 // Fired is a watch that has fired.
 var Fired = func() Watch {
 	ch := make(chan zk.Event)
@@ -47,9 +48,14 @@ var Fired = func() Watch {
 	return Watch{C: ch}
 }()
 
-// watches are the watches that are set. The client cannot remove a watch. So a waiter that
-// gives up leaves its watch, and the next one that waits for the same node uses it. A node has
-// one watch at most, on the server and here, which ends with the node.
+// Shows reports whether a watch shows that nothing has happened yet: it has not fired,
+// and was set on the present connection. See Conn.observe.
+func (c *Conn) Shows(w Watch) bool { return w.Holds() && c.Same(w.connection) }
+
+// watches are the watches that WatchNode and WatchChildren have set. The client cannot
+// remove a watch. So a waiter that gives up leaves its watch, and the next one that waits
+// for the same node uses it. A node has one watch at most, on the server and here, which
+// ends with the node.
 type watches struct {
 	mu   sync.Mutex
 	set  map[string]Watch // by path, which has a slash at the end if the watch is on the children
@@ -61,8 +67,12 @@ type watches struct {
 func (c *Conn) watchOn(key string) (Watch, bool) {
 	c.watches.mu.Lock()
 	defer c.watches.mu.Unlock()
-	w := c.watches.set[key]
-	return w, c.Shows(w)
+	w, ok := c.watches.set[key]
+	if ok && (w.HasFired() || !c.Same(w.connection)) {
+		delete(c.watches.set, key)
+		ok = false
+	}
+	return w, ok
 }
 
 func (w *watches) put(key string, set Watch) {
@@ -72,76 +82,38 @@ func (w *watches) put(key string, set Watch) {
 	if len(w.set) <= w.most {
 		return
 	}
-	maps.DeleteFunc(w.set, func(_ string, other Watch) bool { return other.HasFired() })
+	for key, other := range w.set {
+		if other.HasFired() {
+			delete(w.set, key)
+		}
+	}
 	w.most = 2*len(w.set) + 64
 }
 
-// drop removes the watches of which an event has come: they fire right after it.
-func (w *watches) drop(ev zk.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if ev.Type != zk.EventNodeChildrenChanged {
-		delete(w.set, ev.Path)
-	}
-	if ev.Type != zk.EventNodeDataChanged {
-		delete(w.set, ev.Path+"/")
-	}
-}
-
-// Shows reports whether a watch shows that nothing has happened yet: it has not fired, and was
-// set on the present connection. See Conn.observe.
-func (c *Conn) Shows(w Watch) bool {
-	return w.C != nil && !w.HasFired() && w.connection == c.count.Load()
-}
-
-// Watched reports whether a node is watched, and Watch would send nothing.
-func (c *Conn) Watched(path string) bool {
-	c.watches.mu.Lock()
-	defer c.watches.mu.Unlock()
-	w := c.watches.set[path]
-	return c.Shows(w) || w.C != nil && !w.HasFired() && w.looked == c.count.Load()
-}
-
-// Watch makes sure that a node is there, and watches it unless it is watched. ErrNoNode says that
-// it is not there. On a new connection it looks for the node once: the client sets the watch
-// again by itself, and would keep another one beside it as long as the node is there.
-func (c *Conn) Watch(ctx context.Context, path string) error {
-	if c.Watched(path) {
-		return nil
-	}
-	c.watches.mu.Lock()
-	w := c.watches.set[path]
-	c.watches.mu.Unlock()
-	if w.C == nil || w.HasFired() {
-		_, err := c.WatchNode(ctx, path)
-		return err
-	}
-	w.looked = c.count.Load()
-	st, err := c.Exists(ctx, path)
-	switch {
-	case err != nil:
-		return err
-	case st == nil:
-		return zk.ErrNoNode
-	}
-	c.watches.put(path, w)
-	return nil
-}
-
-// WatchNode returns a watch on a node. ErrNoNode says that the node is not there.
-func (c *Conn) WatchNode(ctx context.Context, path string) (Watch, error) {
-	if w, ok := c.watchOn(path); ok {
-		return w, nil
-	}
-	connection := c.count.Load()
+// Watch sets a watch on a node. It is not shared.
+func (c *Conn) Watch(ctx context.Context, path string) (Watch, error) {
+	connection := c.Number()
 	// Not ExistsW: on a node that is not there it would leave a watch for ever.
 	a, err := c.do(ctx, func(a *answer) (err error) { _, a.stat, a.fired, err = c.zk.GetW(path); return err })
 	if err != nil {
 		return Watch{}, err
 	}
-	w := Watch{C: a.fired, Seen: DataOf(a.stat), connection: connection}
-	c.watches.put(path, w)
-	return w, nil
+	return Watch{C: a.fired, Seen: DataOf(a.stat), connection: connection}, nil
+}
+
+// WatchNode returns a watch on a node. If the node is not there, the watch has fired.
+func (c *Conn) WatchNode(ctx context.Context, path string) (Watch, error) {
+	if w, ok := c.watchOn(path); ok {
+		return w, nil
+	}
+	w, err := c.Watch(ctx, path)
+	switch {
+	case errors.Is(err, zk.ErrNoNode):
+		return Fired, nil
+	case err == nil:
+		c.watches.put(path, w)
+	}
+	return w, err
 }
 
 // WatchChildren returns a watch on a node's children. It has fired already if they are
@@ -150,7 +122,7 @@ func (c *Conn) WatchChildren(ctx context.Context, path string, seen State) (Watc
 	if w, ok := c.watchOn(path + "/"); ok && w.Seen == seen {
 		return w, nil // otherwise the caller's view may be older, or the watch has missed an event
 	}
-	connection := c.count.Load()
+	connection := c.Number()
 	a, err := c.do(ctx, func(a *answer) (err error) { _, a.stat, a.fired, err = c.zk.ChildrenW(path); return err })
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
