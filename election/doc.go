@@ -52,8 +52,9 @@
 // second lock, the term lock, for which observers wait as readers, so that the store
 // notifies them when the term ends. An idle observer costs one waiting ticket, and so does
 // an idle candidate (and one small read a second for all that wait in a process). A leader
-// costs two leases, which are renewed in one batch with the others of its Locker. An observer polls only while there is no leader, and in the rest of a
-// dead leader's lease, at intervals that grow from 50 ms to 5 s.
+// costs two leases, which are renewed in one batch with the others of its Locker. An observer
+// polls only while there is no leader, and in the rest of a dead leader's lease, at intervals
+// that grow from 50 ms to 5 s.
 //
 // The name of the term lock is the name of the election followed by "#term/" and a number.
 //

@@ -28,11 +28,11 @@
 // grant without a majority is undone on all nodes, also on those that have not answered. A node
 // runs the requests of a process in their order. If one may still be on its way over a broken
 // connection, the node keeps a tombstone of its ticket for five seconds. A node that a release
-// does not reach is asked again, a second after each failure, for a minute at least and for as
-// long as the lease may last there.
+// does not reach is asked again, a second after each failure, for a minute at least, and for as
+// long as the lease may last there, but for no more than ten.
 //
 // A Break counts when a majority has run it within five seconds: the ticket is then removed from
-// all nodes, and its process is notified. What only a few have run changes nothing.
+// all nodes. Its process is notified by those nodes that had it. What only a few have run changes nothing.
 //
 // A renewal counts when a majority has it. If a node lacks a lease that a majority has (it was
 // down, has lost its data, or did not get the request), the lease is set there again, for the rest of its time: with each

@@ -118,9 +118,9 @@ func (s *signs) note(key string, value []byte, zero func(clock string) time.Time
 	defer s.mu.Unlock()
 	now := time.Now()
 	if _, process, ok := strings.Cut(key, ":h:"); ok {
-		beat, _, _ := strings.Cut(string(value), "/") // visitors write it again, to be kept for longer
-		if _, known := s.first[beat]; !known {
-			s.first[beat] = now
+		heartbeat, _, _ := strings.Cut(string(value), "/") // visitors write it again, to be kept for longer
+		if _, known := s.first[heartbeat]; !known {
+			s.first[heartbeat] = now
 			s.beats[process] = append(s.beats[process], now)
 		}
 	}
