@@ -371,13 +371,17 @@ func TestObserverOfAGroupHasItsOwnLimit(t *testing.T) {
 	})
 }
 
-// Extend of a group takes no longer than that of one lock when the store does not answer.
+// Extend of a group takes no longer than that of one lock when the store does not answer, however large the group is.
 func TestExtendOfAGroupIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStub()
 		l := locker.New(s)
 		defer l.Close()
-		k, err := locker.AcquireAll(t.Context(), l, []string{"a", "b", "c"}, locker.WithTTL(time.Hour))
+		var names []string
+		for i := range 65 {
+			names = append(names, string(rune('a'+i)))
+		}
+		k, err := locker.AcquireAll(t.Context(), l, names, locker.WithTTL(time.Hour))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -356,3 +356,27 @@ func TestReleaseAtTheEndOfTheValidity(t *testing.T) {
 		}
 	})
 }
+
+// TestEndedWhenExtendReturns: the contexts of a lock have ended when its Extend returns ErrLost.
+func TestEndedWhenExtendReturns(t *testing.T) {
+	red := 0
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			l := locker.New(s)
+			defer l.Close()
+			k := acquire(t, l, "a")
+			work := k.Context(t.Context())
+			s.set(func(s *stub) {
+				s.renew = func(context.Context, driver.Renewal, renewFunc) error { return driver.ErrLost }
+			})
+			want(t, k.Extend(t.Context(), time.Hour), locker.ErrLost)
+			if work.Err() == nil {
+				red++
+			}
+		})
+	}
+	if red > 0 {
+		t.Errorf("%d of 50: the context is alive when Extend has returned ErrLost", red)
+	}
+}

@@ -127,3 +127,31 @@ func TestObserverOfAnOwnersWaitLeavesNoTicket(t *testing.T) {
 		})
 	}
 }
+
+// TestReleasedWhenAcquireReturns: the ticket of a wait whose context ends while observers hear of it is gone when Acquire returns,
+// if the store answers soon.
+func TestReleasedWhenAcquireReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		holder := locker.New(s.Driver.Join())
+		defer holder.Close()
+		acquire(t, holder, "a")
+		s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+			time.Sleep(5 * time.Millisecond)
+			return next(ctx, h)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		l := locker.New(s, locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventWaiting {
+				cancel()
+				time.Sleep(time.Millisecond)
+			}
+		}))
+		defer l.Close()
+		_, err := l.Acquire(ctx, "a")
+		want(t, err, context.Canceled)
+		if n := s.queueLen(t, "a"); n != 1 {
+			t.Errorf("%d tickets when Acquire has returned, want the holder's", n)
+		}
+	})
+}

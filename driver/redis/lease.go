@@ -50,8 +50,6 @@ func (d *Driver) release(ctx context.Context, h driver.Hold) (sent int, err erro
 		err = redisqueue.Unexpected("release", v)
 	case n == 0 && c.Sent() < 2:
 		err = driver.ErrLost // not if an earlier sending may have removed it
-	case n == 1:
-		d.notify(h.ID, notice{gone: true}) // if it waits
 	}
 	return c.Sent(), err
 }
