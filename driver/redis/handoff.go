@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -13,10 +14,6 @@ import (
 // queuedFor is how long a ticket stays in the queue after it was requested, at least: acquire.lua makes its
 // process count as alive for half a second less than Liveness. The rest is for clocks that differ in speed.
 const queuedFor = redisqueue.Liveness - 600*time.Millisecond
-
-// releaseAgain is after how long a release that hands the lock over is sent again, first, and twice that each time: the
-// server grants the next ticket when it has one of them.
-const releaseAgain = 300 * time.Millisecond
 
 // mayBeHanded is for how long after it was queued a ticket may be handed the lock; package handoff takes less, 0.4 s. A Break
 // leaves it alone for so long: the process would not know of it before it is notified.
@@ -58,29 +55,33 @@ func (h *handed) skip() *handed {
 }
 
 // handOn hands the lock of a ticket that is being released to the next one, if that is of this process and directly behind
-// it. It reports whether it has.
+// it. It reports whether it has, or the ticket was handed the lock itself by a release that is not answered.
 func (d *Driver) handOn(h driver.Hold) bool {
 	d.mu.Lock()
 	if own := d.waiters[h.ID]; own != nil {
 		own.released = true
 	}
+	before := d.handed[h.ID].skip()
 	w, lease := d.handoff.Release(h.ID)
 	if w != nil {
-		d.handed[w.ID] = &handed{h.ID, make(chan struct{}), d.handed[h.ID].skip(), time.Now()}
+		d.handed[w.ID] = &handed{h.ID, make(chan struct{}), before, time.Now()}
 	}
 	d.mu.Unlock()
 	if w != nil {
 		d.notify(w.ID, notice{provisional: lease})
 	}
-	return w != nil
+	return w != nil || before != nil
 }
 
-// releaseAnswered notes that the release of a ticket is answered, by which the next one may have been handed the lock.
-func (d *Driver) releaseAnswered(id string) {
+// released notes that releases are answered, by which the next tickets may have been handed the lock.
+func (d *Driver) released(batch []*release) {
+	for _, r := range batch {
+		d.unanswered.Settled(r.hold.ID)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range d.handed {
-		if h.by == id && !h.isAnswered() {
+		if slices.ContainsFunc(batch, func(r *release) bool { return r.hold.ID == h.by }) && !h.isAnswered() {
 			close(h.answered)
 		}
 	}

@@ -168,9 +168,10 @@ func TestHandOver(t *testing.T) {
 			handed = true
 		case <-time.After(time.Second):
 		}
+		second := make(chan error, 1)
 		if handed {
 			r.notLost(2)
-			r.release(2) // the server gets this one
+			go func() { second <- r.d.Release(t.Context(), r.hold(2)) }()
 			select {
 			case err := <-r.grants[3]:
 				if err != nil {
@@ -181,10 +182,12 @@ func TestHandOver(t *testing.T) {
 			case <-time.After(time.Second):
 				handed = false
 			}
+		} else {
+			second <- nil
 		}
 		r.network.lose("")
 		begun := time.Now()
-		if err := <-first; err != nil {
+		if err := errors.Join(<-first, <-second); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(begun); took > 20*time.Second {

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -12,46 +11,11 @@ import (
 // Release implements driver.Driver, in one request. If the next ticket is one of this process that may have the
 // lock now, the request is sent again until it is answered.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	if !d.handOn(h) {
-		_, err := d.release(ctx, h)
-		return err
+	if d.handOn(h) {
+		return d.releaseWithOthers(ctx, h)
 	}
-	sent := 0
-	for patience := releaseAgain; ; patience *= 2 {
-		once, cancel := context.WithTimeout(ctx, patience)
-		n, err := d.release(once, h)
-		late := once.Err() != nil && ctx.Err() == nil
-		cancel()
-		sent += n
-		switch {
-		case err == nil, errors.Is(err, driver.ErrLost):
-			if sent > 1 { // an earlier sending may have removed it
-				return nil
-			}
-			return err
-		case !late:
-			return err
-		}
-	}
-}
-
-// release sends one request, and returns how often it was sent.
-func (d *Driver) release(ctx context.Context, h driver.Hold) (sent int, err error) {
-	c := d.releaseCall(h, d.unanswered.Requests(h.ID))
-	v, err := d.do(ctx, c)
-	if err != nil {
-		return c.Sent(), err
-	}
-	d.unanswered.Settled(h.ID)
-	d.releaseAnswered(h.ID)
-	n, ok := v.(int64)
-	switch {
-	case !ok:
-		err = redisqueue.Unexpected("release", v)
-	case n == 0 && c.Sent() < 2:
-		err = driver.ErrLost // not if an earlier sending may have removed it
-	}
-	return c.Sent(), err
+	errs, _ := d.releaseTickets(ctx, []*release{{hold: h}})
+	return errs[0]
 }
 
 // Renew implements driver.Driver.

@@ -44,16 +44,6 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisqueue.Call {
 	return c
 }
 
-func (d *Driver) releaseCall(h driver.Hold, unanswered int) *redisqueue.Call {
-	keys := d.keys.All(d.keys.Main(h.Name))
-	c := d.keys.Call(redisqueue.Release, keys, nil)
-	if unanswered > 0 {
-		c = d.keys.Call(redisqueue.Release, keys, nil, unanswered)
-	}
-	c.SetArg(0, c.Ticket(h.ID, false))
-	return c
-}
-
 func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 	keys := make([]string, 0, len(rs))
 	args := make([]any, 0, 2*len(rs))

@@ -39,7 +39,7 @@ func init() {
 			old: `case n.token == token, n.token == "":`, new: `case n.token == token:`,
 		},
 		mutant{
-			name: "redis: a release leaves nothing for requests that may still come", file: scripts + "release.lua",
+			name: "redis: a release leaves nothing for requests that may still come", file: scripts + "queue.lua",
 			old: "if late > 0 then", new: "if false then",
 		},
 		mutant{

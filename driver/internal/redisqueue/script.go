@@ -30,6 +30,7 @@ const (
 var (
 	Acquire   = load("acquire", queue)
 	Release   = load("release", queue)
+	Releases  = load("releases", queue)
 	Renew     = load("renew", queue)
 	KeepAlive = load("heartbeat", queue)
 	Shorten   = load("shorten", queue)

@@ -28,6 +28,14 @@ local function current() return value(key) end
 
 local function holds(v, id) return v and string.sub(v, 1, 6) == 'locker' and string.sub(v, 8, #id + 8) == id .. ' ' end
 
+-- expect leaves a tombstone for requests for a ticket that may come after its release.
+local function expect(id, late)
+  if late > 0 then
+    call('ZADD', key .. ':d', late, id)
+    call('PEXPIRE', key .. ':d', 5000) -- by then they have come, or are lost
+  end
+end
+
 -- notify informs a ticket's process that it is granted, after a first write, which a replica refuses, and for how many
 -- milliseconds: the provisional lease lasts for as long as the process is taken
 -- for alive. A process that has died holds the queue up for no longer than its

@@ -51,12 +51,7 @@ else
   -- Also when there is nothing: a replica must not say so, and refuses to write.
   call('HDEL', T, id)
 end
-local late = tonumber(ARGV[2] or 0)
-if found then late = late - 1 end
-if late > 0 then
-  call('ZADD', key .. ':d', late, id)
-  call('PEXPIRE', key .. ':d', 5000) -- by then they have come, or are lost
-end
+expect(id, tonumber(ARGV[2] or 0) - (found and 1 or 0))
 if not found then return 0 end
 settle(v)
 return 1
