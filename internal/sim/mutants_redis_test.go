@@ -27,8 +27,8 @@ func init() {
 			old: "for ; h != nil; h = h.before {", new: "for ; h != nil && false; h = h.before {",
 		},
 		mutant{
-			name: "redis: a lock that was handed on twice counts as granted when the later release is answered", file: "driver/redis/handoff.go",
-			old: "d.handed[h.ID].skip(), time.Now()}", new: "nil, time.Now()}",
+			name: "redis: of tickets that are released together, those that wait stay", file: scripts + "releases.lua",
+			old: "found = call('ZREM', X, id)\n    call('HDEL', T, id)", new: "found = 1",
 		},
 		mutant{
 			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go", in: "redis",
