@@ -55,22 +55,21 @@ func (h *handed) skip() *handed {
 }
 
 // handOn hands the lock of a ticket that is being released to the next one, if that is of this process and directly behind
-// it. It reports whether it has, or the ticket was handed the lock itself by a release that is not answered.
+// it. It reports whether it has.
 func (d *Driver) handOn(h driver.Hold) bool {
 	d.mu.Lock()
 	if own := d.waiters[h.ID]; own != nil {
 		own.released = true
 	}
-	before := d.handed[h.ID].skip()
 	w, lease := d.handoff.Release(h.ID)
 	if w != nil {
-		d.handed[w.ID] = &handed{h.ID, make(chan struct{}), before, time.Now()}
+		d.handed[w.ID] = &handed{h.ID, make(chan struct{}), d.handed[h.ID].skip(), time.Now()}
 	}
 	d.mu.Unlock()
 	if w != nil {
 		d.notify(w.ID, notice{provisional: lease})
 	}
-	return w != nil || before != nil
+	return w != nil
 }
 
 // released notes that releases are answered, by which the next tickets may have been handed the lock.

@@ -8,15 +8,15 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// releaseAgain is after how long releases that hand the lock over are sent again, first, and twice that each time: the
-// server grants the next ticket when it has them.
+// releaseAgain is after how long releases that hand the lock over are sent again, first, and twice that each time up to
+// Liveness: the server grants the next ticket when it has them.
 const releaseAgain = 300 * time.Millisecond
 
 // releasesMost is how many tickets one request releases.
 const releasesMost = 100
 
-// A release of a ticket that hands the lock over, or was handed it, is sent with others of the same name: one
-// request is under way at a time, and the next one releases all tickets whose release was asked for meanwhile.
+// A release that hands the lock over is sent with others of the same name: one request is under way at a time, and
+// the next one releases all tickets whose release was asked for meanwhile.
 type release struct {
 	ctx  context.Context //nolint:containedctx // of the caller: when it has ended, the release is not sent again
 	hold driver.Hold
@@ -62,7 +62,7 @@ func (d *Driver) sendReleases(name string) {
 		late := err != nil && ctx.Err() != nil
 		cancel()
 		if late {
-			patience *= 2
+			patience = min(2*patience, redisqueue.Liveness)
 			continue
 		}
 		for i, r := range batch {
