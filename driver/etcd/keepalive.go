@@ -43,7 +43,10 @@ func (s *store) KeepAlive(ctx context.Context, session string) error {
 		}
 		return err
 	})
-	if err == nil && resp.TTL <= 0 {
+	switch {
+	case err != nil && ctx.Err() != nil && isContextError(err):
+		return ctx.Err() // as the client says for its own requests: the engine tells that from an answer of gRPC's
+	case err == nil && resp.TTL <= 0:
 		err = rpctypes.ErrLeaseNotFound
 	}
 	return outcome(err)

@@ -88,3 +88,30 @@ func TestNoStreamIsKeptAfterAnError(t *testing.T) {
 		}
 	}
 }
+
+// TestEndOfOneCallerIsNoOutage: that the context of one caller ends during a keep-alive says nothing of the store to the
+// next one, who waits for a lock that is held.
+func TestEndOfOneCallerIsNoOutage(t *testing.T) {
+	t.Parallel()
+	proxy := testbed.SharedEtcd(t).Proxy(t)
+	d := newDriver(t, newClient(t, proxy.Addr()), etcd.WithPrefix(randomPrefix()))
+	acquire(t, d, request("a", "id-1", time.Minute))
+	waits := func(id string, renewed bool, patience time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		r := request("a", id, time.Minute)
+		r.Wait, r.Renewed = true, renewed
+		_, err := d.Acquire(ctx, r)
+		return err
+	}
+	_ = waits("id-2", true, 200*time.Millisecond) // from now on the queue is known, for a while
+	release(t, d, driver.Hold{Name: "a", ID: "id-2"})
+	proxy.HoldReplies(true)
+	if err := waits("id-3", false, 50*time.Millisecond); !strings.Contains(err.Error(), "has not answered") {
+		t.Errorf("while no answer comes: %v, want that the store has not answered", err)
+	}
+	proxy.HoldReplies(false)
+	if err := waits("id-4", true, 200*time.Millisecond); err != context.DeadlineExceeded { //nolint:errorlint // and nothing else
+		t.Errorf("of the one who waited while the store answered: %v, want context.DeadlineExceeded alone", err)
+	}
+}

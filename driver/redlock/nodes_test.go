@@ -276,6 +276,20 @@ func TestRepairWhenBack(t *testing.T) {
 	}
 }
 
+// A node that has not answered since the process began gets the lease when it answers.
+func TestRepairWhenFirstReached(t *testing.T) {
+	t.Parallel()
+	nodes := testbed.RedisN(t, 3)
+	cs := clients(t, nodes)
+	c := client(t, nodes.URL())
+	nodes.Members[2].Pause() // its connections are accepted, and stay open
+	k := take(t, c, "a", locker.WithTTL(time.Minute))
+	time.Sleep(2500 * time.Millisecond) // the requests for the grant are given up, and what was to be tried again a second later
+	nodes.Members[2].Resume()
+	eventually(t, "held by the node that was silent", func() bool { return heldOn(t, cs, "a") == 3 })
+	release(t, k)
+}
+
 // A lease that a majority has forgotten is reported as lost when that is back.
 func TestForgottenIsToldWhenBack(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,10 @@ func init() {
 			old: "found = call('ZREM', X, id)\n    call('HDEL', T, id)", new: "found = 1",
 		},
 		mutant{
+			name: "redlock: a node that is reached for the first time is not repaired", file: engine + "listener.go", in: "redlock",
+			old: "\t\t\tl.set(true, nil)\n\t\t\tl.back()\n", new: "\t\t\tagain := !l.upSince.IsZero()\n\t\t\tl.set(true, nil)\n\t\t\tif again {\n\t\t\t\tl.back()\n\t\t\t}\n",
+		},
+		mutant{
 			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go", in: "redis",
 			old: "ttl = max(ttl, l.length(ls.clock.now()))", new: "ttl += l.length(ls.clock.now()) * 0",
 		},

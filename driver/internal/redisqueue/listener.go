@@ -27,7 +27,7 @@ type Listener struct {
 	client   redis.UniversalClient
 	channel  string
 	received func(payload string)
-	back     func() // the subscription is up again: messages may have been missed
+	back     func() // the subscription is up: messages may have been missed
 
 	mu      sync.Mutex
 	started bool
@@ -44,8 +44,7 @@ type Listener struct {
 }
 
 // NewListener makes a listener that is not started. received is called with each
-// message, and back when the subscription is up again after a break, both from
-// one goroutine.
+// message, and back when the subscription has come up, both from one goroutine.
 func NewListener(client redis.UniversalClient, channel string, received func(string), back func()) *Listener {
 	return &Listener{client: client, channel: channel, received: received, back: back, changed: make(chan struct{})}
 }
@@ -146,8 +145,8 @@ func (l *Listener) Close() {
 
 func (l *Listener) run(ctx context.Context) {
 	pause := retry.Backoff{First: relisten, Most: relistenTo}
-	for first := true; ctx.Err() == nil; first = false {
-		stood, err := l.listen(ctx, first)
+	for ctx.Err() == nil {
+		stood, err := l.listen(ctx)
 		l.down(err)
 		if stood {
 			pause.Reset()
@@ -161,7 +160,7 @@ func (l *Listener) run(ctx context.Context) {
 }
 
 // listen subscribes and passes messages on until the connection breaks.
-func (l *Listener) listen(ctx context.Context, first bool) (stood bool, err error) {
+func (l *Listener) listen(ctx context.Context) (stood bool, err error) {
 	sub := l.client.Subscribe(ctx) // connects with the first channel
 	l.mu.Lock()
 	l.sub = sub
@@ -188,20 +187,13 @@ func (l *Listener) listen(ctx context.Context, first bool) (stood bool, err erro
 		switch msg := msg.(type) {
 		case *redis.Subscription:
 			stood = true
-			l.stand(first)
-			first = false
+			l.set(true, nil)
+			l.back()
 		case *redis.Message:
 			l.received(msg.Payload)
 		}
 	}
 	return stood, ctx.Err()
-}
-
-func (l *Listener) stand(first bool) {
-	l.set(true, nil)
-	if !first {
-		l.back()
-	}
 }
 
 func (l *Listener) down(err error) {
