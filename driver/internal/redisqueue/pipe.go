@@ -76,8 +76,8 @@ func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 	return c.Wait()
 }
 
-// Start begins a call; Wait returns its answer. If ctx ends before the call was sent, its
-// script is not run.
+// Start begins a call; Wait returns its answer. A call that has not been sent when Wait returns
+// because ctx has ended is not sent.
 func (p *Pipe) Start(ctx context.Context, c *Call) { p.start(ctx, c, p.batches(c)) }
 
 func (p *Pipe) start(ctx context.Context, c *Call, b *batches) {
@@ -187,11 +187,9 @@ func (p *Pipe) Close(bound time.Duration) {
 func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	live := batch[:0]
 	for _, c := range batch {
-		if c.ctx != nil && c.ctx.Err() != nil {
-			c.finish(nil, context.Cause(c.ctx))
-			continue
+		if c.sent.Load()&callerLeft == 0 { // its context is not asked: that may be a caller's, and block
+			live = append(live, c)
 		}
-		live = append(live, c)
 	}
 	if p.forwards(b) {
 		return 0, p.forward(live)

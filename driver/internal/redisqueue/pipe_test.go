@@ -66,6 +66,45 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
+// blocking is a caller's context that blocks whoever asks it for its end.
+type blocking struct {
+	context.Context
+	unblock chan struct{}
+}
+
+func (b blocking) Err() error {
+	<-b.unblock
+	return nil
+}
+
+// TestBlockingContext: the context of a caller that blocks holds up no other call.
+func TestBlockingContext(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	pipe := redisqueue.NewOrderedPipe(client, []*redisqueue.Script{redisqueue.Release})
+	blocks := blocking{t.Context(), make(chan struct{})}
+	t.Cleanup(func() {
+		close(blocks.unblock)
+		pipe.Close(5 * time.Second)
+		_ = client.Close()
+	})
+	release := func() *redisqueue.Call {
+		return redisqueue.NewCall(redisqueue.Release, []string{redisqueue.Keys{Prefix: "test"}.Main("blocking")}, "id")
+	}
+	pipe.Start(blocks, release())
+	answered := make(chan error, 1)
+	pipe.Send(release(), func(_ any, err error) { answered <- err })
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a call waits for the context of another one's caller")
+	}
+}
+
 // TestServerGone: calls that share a pipeline all fail with the reason when there is no
 // server to connect to.
 func TestServerGone(t *testing.T) {
