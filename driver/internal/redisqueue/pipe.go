@@ -76,14 +76,16 @@ func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 	return c.Wait()
 }
 
-// Start begins a call; Wait returns its answer. A call that has not been sent when Wait returns
-// because ctx has ended is not sent.
+// Start begins a call; Wait returns its answer. A call is not sent if ctx has ended before, or if Wait
+// has returned because ctx has ended since.
 func (p *Pipe) Start(ctx context.Context, c *Call) { p.start(ctx, c, p.batches(c)) }
 
 func (p *Pipe) start(ctx context.Context, c *Call, b *batches) {
 	c.ctx, c.lag = ctx, nil
 	c.done = make(chan struct{})
-	if err := b.add(c); err != nil {
+	if ctx.Err() != nil {
+		c.finish(nil, context.Cause(ctx))
+	} else if err := b.add(c); err != nil {
 		c.finish(nil, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,14 +67,17 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// blocking is a caller's context that blocks whoever asks it for its end.
+// blocking is a caller's context that blocks whoever asks it for its end, once it is armed.
 type blocking struct {
 	context.Context
+	armed   atomic.Bool
 	unblock chan struct{}
 }
 
-func (b blocking) Err() error {
-	<-b.unblock
+func (b *blocking) Err() error {
+	if b.armed.Load() {
+		<-b.unblock
+	}
 	return nil
 }
 
@@ -83,7 +87,7 @@ func TestBlockingContext(t *testing.T) {
 	srv := testbed.SharedRedis(t)
 	client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	pipe := redisqueue.NewOrderedPipe(client, []*redisqueue.Script{redisqueue.Release})
-	blocks := blocking{t.Context(), make(chan struct{})}
+	blocks := &blocking{Context: t.Context(), unblock: make(chan struct{})}
 	t.Cleanup(func() {
 		close(blocks.unblock)
 		pipe.Close(5 * time.Second)
@@ -92,9 +96,12 @@ func TestBlockingContext(t *testing.T) {
 	release := func() *redisqueue.Call {
 		return redisqueue.NewCall(redisqueue.Release, []string{redisqueue.Keys{Prefix: "test"}.Main("blocking")}, "id")
 	}
+	answered, queued := make(chan error, 1), make(chan struct{})
+	pipe.Send(release(), func(any, error) { <-queued })
 	pipe.Start(blocks, release())
-	answered := make(chan error, 1)
 	pipe.Send(release(), func(_ any, err error) { answered <- err })
+	blocks.armed.Store(true)
+	close(queued)
 	select {
 	case err := <-answered:
 		if err != nil {
