@@ -148,21 +148,16 @@ func (ls *leases) undoPanicked(h driver.Hold) {
 	ls.removals.add(removal{hold: h, checks: len(retry.LateChecks)})
 }
 
-// pushed is called by the driver when the store has notified it of a loss. The handles have
-// ended when it returns.
+// pushed is called by the driver when the store has notified it of a loss. It does not wait
+// for the handles to end: the driver's goroutine has others to notify.
 func (ls *leases) pushed(h driver.Hold, cause error) {
 	ls.mu.Lock()
-	l := ls.byID[h.ID]
-	if l == nil {
-		ls.keepEarly(h.ID, cause)
-	}
-	ls.mu.Unlock()
-	if l == nil {
+	defer ls.mu.Unlock()
+	if l := ls.byID[h.ID]; l != nil {
+		ls.detachLost(l, l.minHoldEnd(), cause)
 		return
 	}
-	if ended := ls.lose(l, cause); ended != nil {
-		<-ended
-	}
+	ls.keepEarly(h.ID, cause)
 }
 
 // keepEarly keeps the loss of a ticket whose lease may be about to be added, for as long
@@ -247,8 +242,8 @@ func (ls *leases) dropHandle(k *Lock) (last bool, err error) {
 
 // remove removes the ticket of a released lease from the store, at the latest by
 // until, whether or not ctx is alive; during the minimum hold it leaves that to
-// the removals. The caller delivers the event of the end.
-func (ls *leases) remove(ctx context.Context, l *lease, until time.Time) error {
+// the removals. The caller delivers the event of the end, whose context is observed.
+func (ls *leases) remove(ctx, observed context.Context, l *lease, until time.Time) error {
 	var err error
 	now := ls.clock.recent()
 	if end := l.minHoldEnd(); end.After(now) {
@@ -260,22 +255,31 @@ func (ls *leases) remove(ctx context.Context, l *lease, until time.Time) error {
 	if errors.Is(err, ErrLost) {
 		kind = EventLost
 	}
-	l.queueEvent(ctx, kind, ls.clock.recent().Sub(l.began), err)
+	l.queueEvent(observed, kind, ls.clock.recent().Sub(l.began), err)
 	return err
 }
 
-// close ends all leases, and none can be added any more. It returns them: the
-// caller removes them from the store.
-func (ls *leases) close() []*lease {
+// closing is a lease that Close has ended.
+type closing struct {
+	*lease
+	ended chan struct{} // closed when its handles have ended
+}
+
+// close ends all leases, and none can be added any more. It returns them: when its handles
+// have ended, the caller removes each from the store. A context that blocks holds up those
+// of no other lease.
+func (ls *leases) close() []closing {
 	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	ls.closed = true
-	all := make([]*lease, 0, len(ls.byID))
-	var handles []*Lock
+	all := make([]closing, 0, len(ls.byID))
 	for _, l := range ls.byID {
-		all = append(all, l)
-		handles = append(handles, ls.detach(l, released)...)
+		c, handles := closing{l, make(chan struct{})}, ls.detach(l, released)
+		ls.ends.Go(func() {
+			endAll(handles, ErrReleased)
+			close(c.ended)
+		})
+		all = append(all, c)
 	}
-	ls.mu.Unlock()
-	endAll(handles, ErrReleased)
 	return all
 }

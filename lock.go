@@ -238,8 +238,8 @@ func (k *Lock) release(ctx context.Context, until time.Time) (ended bool, err er
 	if !k.end(ErrReleased) {
 		return false, c.fail("release", k.Name(), k.Err())
 	}
-	if !c.tasks.begin() {
-		return false, nil // Close releases the lease
+	if !c.tasks.begin() { // Close releases the lease
+		return false, c.fail("release", k.Name(), ErrReleased)
 	}
 	defer c.tasks.done()
 	if until.IsZero() {
@@ -247,7 +247,7 @@ func (k *Lock) release(ctx context.Context, until time.Time) (ended bool, err er
 	}
 	ended, err = c.leases.dropHandle(k)
 	if ended {
-		err = c.leases.remove(ctx, k.lease, until)
+		err = c.leases.remove(ctx, ctx, k.lease, until)
 		c.ends.Add(1)
 	}
 	return ended, c.fail("release", k.Name(), err)

@@ -84,8 +84,8 @@
 // A goroutine that takes several mutexes takes them from top to bottom. Nothing is locked
 // under the mutexes of a lease's events (observed.mu) and of the goroutine that delivers
 // them (background.mu). The mutexes of a call and of the watch come first: call.mu, waits.mu,
-// tasks.mu. Of the driver only Bounds is called under a mutex; observers and
-// callers' contexts run under none. Three notifications go up: the driver reports that a
+// tasks.mu. Of the driver only Bounds is called under a mutex; observers run under none, and
+// a caller's context only under that of its own call. Three notifications go up: the driver reports that a
 // ticket is queued (Request.Joined) or lost (LossNotifier), and a lease that ends ends its
 // Locks.
 package locker

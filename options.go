@@ -53,8 +53,8 @@ func (r *request) leaseLength() time.Duration { return max(r.ttl, r.minHold) }
 // Lock that is renewed lasts longer; if its process dies, the lease ends by itself.
 func WithTTL(d time.Duration) Option { return func(r *request) { r.ttl = d } }
 
-// WithoutRenewal asks for a fixed lease: it ends after TTL even if the holder
-// lives, unless Extend lengthens it.
+// WithoutRenewal asks for a fixed lease: it ends after TTL, or the minimum hold if that is
+// longer (WithMinHold), even if the holder lives, unless Extend lengthens it.
 func WithoutRenewal() Option { return func(r *request) { r.fixed = true } }
 
 // WithWait bounds the wait in Acquire. After d Acquire fails with ErrNotAcquired, beside

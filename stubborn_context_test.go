@@ -2,12 +2,14 @@ package locker_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 )
 
 // stubborn is a caller's context that blocks who asks it for a value, once it is armed.
@@ -56,4 +58,127 @@ func TestStubbornContextHoldsUpNoOtherLock(t *testing.T) {
 			want(t, renewed.Err(), nil)
 		})
 	}
+}
+
+// A driver that notifies of a loss does not wait for a caller's context: it has others to notify.
+func TestStubbornContextHoldsUpNoDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pusher{stub: newStub()}
+		l := locker.New(p)
+		defer l.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		blocks := newStubborn(ctx)
+		defer close(blocks.unblock)
+		first, second := acquire(t, l, "first"), acquire(t, l, "second")
+		_ = first.Context(blocks)
+		blocks.armed.Store(true)
+		var lost []driver.Hold
+		for _, k := range []*locker.Lock{first, second} {
+			q, err := p.Inspect(t.Context(), k.Name())
+			want(t, err, nil)
+			lost = append(lost, driver.Hold{Name: k.Name(), ID: q[0].ID, Token: k.Token()})
+		}
+		go func() {
+			for _, h := range lost {
+				p.notify(h, driver.ErrLost)
+			}
+		}()
+		select {
+		case <-second.Done():
+		case <-time.After(time.Second):
+			t.Error("the driver waits for the context of a caller")
+		}
+	})
+}
+
+// A caller's context that blocks keeps Close from removing no other lock, and from returning. The
+// ticket of the lock whose context has not ended stays: its work may go on.
+func TestStubbornContextHoldsUpNoClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		other := s.Join()
+		defer other.Close()
+		var seen events
+		l := locker.New(s, locker.WithObserver(seen.add), locker.WithReleaseTimeout(2*time.Second))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		blocks := newStubborn(ctx)
+		defer close(blocks.unblock)
+		stuck, err := l.Acquire(blocks, "stuck")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = stuck.Context(blocks)
+		var works []context.Context
+		for i := range 100 {
+			works = append(works, acquire(t, l, fmt.Sprint(i)).Context(ctx))
+		}
+		blocks.armed.Store(true)
+		closed := make(chan error, 1)
+		go func() { closed <- l.Close() }()
+		time.Sleep(time.Millisecond)
+		for i, work := range works {
+			want(t, context.Cause(work), locker.ErrReleased)
+			if q, err := other.Inspect(t.Context(), fmt.Sprint(i)); err != nil || len(q) > 0 {
+				t.Fatalf("%s: %v, %v", fmt.Sprint(i), q, err)
+			}
+		}
+		select {
+		case err := <-closed:
+			if err == nil {
+				t.Error("Close says nothing of the lock that it has left")
+			}
+		case <-time.After(3 * time.Second):
+			t.Fatal("Close does not return")
+		}
+		if q, err := other.Inspect(t.Context(), "stuck"); err != nil || len(q) != 1 {
+			t.Errorf("the lock whose context has not ended: %v, %v", q, err)
+		}
+		if n := len(seen.of(locker.EventReleased)); n != 101 {
+			t.Errorf("%d events of a release, want one for each lock", n)
+		}
+	})
+}
+
+// The request that Close sends to remove a ticket asks the context of nobody's call.
+func TestCloseAsksNoContextOfACaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+			_ = ctx.Value("span") // as clients of stores do
+			return next(ctx, h)
+		}
+		l := locker.New(s, locker.WithObserver(func(context.Context, locker.Event) {}))
+		blocks := newStubborn(t.Context())
+		defer close(blocks.unblock)
+		if _, err := l.Acquire(blocks, "a"); err != nil {
+			t.Fatal(err)
+		}
+		blocks.armed.Store(true)
+		closed := make(chan error, 1)
+		go func() { closed <- l.Close() }()
+		select {
+		case err := <-closed:
+			want(t, err, nil)
+		case <-time.After(time.Minute):
+			t.Fatal("Close does not return")
+		}
+	})
+}
+
+// A handle that is released when Close has begun is not confirmed by the store.
+func TestReleaseDuringClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(newStub(), locker.WithReleaseTimeout(time.Second))
+		first, second := acquire(t, l, "a", locker.WithOwner("me")), acquire(t, l, "a", locker.WithOwner("me"))
+		blocks := newStubborn(t.Context())
+		defer close(blocks.unblock)
+		_ = first.Context(blocks) // so that Close does not come to the second handle
+		blocks.armed.Store(true)
+		go func() { _ = l.Close() }()
+		synctest.Wait()
+		want(t, second.Release(t.Context()), locker.ErrReleased)
+		time.Sleep(time.Minute)
+	})
 }

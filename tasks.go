@@ -77,17 +77,25 @@ func waitForAll(group *sync.WaitGroup, until time.Time) {
 	waitFor(done, until)
 }
 
-// waitFor waits until done is closed, at the latest until the given time.
-func waitFor(done <-chan struct{}, until time.Time) {
+// waitFor waits until done is closed, at the latest until the given time. It reports whether
+// done is closed.
+func waitFor(done <-chan struct{}, until time.Time) bool {
+	select {
+	case <-done:
+		return true
+	default:
+	}
 	left := time.Until(until)
 	if left <= 0 {
-		return // see repeat
+		return false // see repeat
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-done:
+		return true
 	case <-timer.C:
+		return false
 	}
 }
 

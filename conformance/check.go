@@ -22,7 +22,8 @@ func (r Result) Passed() bool { return r.Err == nil && len(r.Missing) == 0 && r.
 
 // Check is Run for a program: it needs no testing.T. It runs some or all of [Cases]
 // and calls report with each result as it comes, one at a time, beginning with the
-// cases that cannot run.
+// cases that cannot run. If a method of the driver does not return when its context has ended, no
+// case is run, and each has failed with that.
 //
 // When ctx ends, Check starts no further case, ends those that run, and returns;
 // it does not report what was not finished.
@@ -39,10 +40,17 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 		}
 		report(r.public())
 	}
+	err := stuck(ctx, h)
 	for _, r := range results {
-		if !r.applies() {
+		if r.applies() {
+			r.Err = err
+		}
+		if !r.applies() || err != nil {
 			ended(r)
 		}
+	}
+	if err != nil {
+		return
 	}
 	ahead(ctx, h, results, ended)()
 	for _, r := range results {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/conformance/internal/mutant"
@@ -170,4 +172,48 @@ func TestCheckOfADriverThatCannotShorten(t *testing.T) {
 		return
 	}
 	t.Error("no such case")
+}
+
+// Of a driver with a method that does not return each case is reported as failed, with the name of the method.
+func TestCheckOfADeafDriver(t *testing.T) {
+	for method, harness := range map[string]func() conformance.Harness{
+		"Acquire that waits": deafHarness,
+		"Renew":              cutOffHarness,
+	} {
+		t.Run(method, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				reported := 0
+				begun := time.Now()
+				conformance.Check(t.Context(), harness(), conformance.Cases(), func(r conformance.Result) {
+					if len(r.Missing) > 0 {
+						return
+					}
+					reported++
+					if r.Err == nil || !strings.Contains(r.Err.Error(), method+" has not returned") {
+						t.Errorf("%s: %v", r.Case, r.Err)
+					}
+				})
+				if took := time.Since(begun); reported < 20 || took > 2*time.Minute {
+					t.Errorf("%d cases were reported, within %v", reported, took)
+				}
+			})
+		})
+	}
+}
+
+// cutOffHarness is that of a driver that waits for the answer to a renewal, however long that takes.
+func cutOffHarness() conformance.Harness {
+	h := harnessOf(mutant.New(mutant.None))
+	open := h.OpenLink
+	h.OpenLink = func(ctx context.Context) (driver.Driver, conformance.Link, error) {
+		d, l, err := open(ctx)
+		return patientRenewal{d}, l, err
+	}
+	return h
+}
+
+type patientRenewal struct{ driver.Driver }
+
+func (p patientRenewal) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
+	return p.Driver.Renew(context.WithoutCancel(ctx), h, ttl)
 }

@@ -121,8 +121,9 @@
 // answer (D17). Of several measurements most must keep the bound. Beside each, a
 // probe asks the store: what took too long while the store or this process stood still is
 // measured again. With Keys, the minute of D18 is waited for if the driver is slow to remove
-// what has expired. A call of the driver that does not return, although its context has ended, fails
-// its case after four minutes, and the run goes on.
+// what has expired. A driver with a method that does not return when its context has ended is found
+// out before all cases, unless -run selects some: the run ends with the name of that method. A call that
+// does not return in another situation fails its case after four minutes, and the run goes on.
 //
 // Leases last a second where the store can give that. Leases that are renewed, and must
 // not be lost on a busy machine, last three. Sixteen cases run at the same time (AtOnce

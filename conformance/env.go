@@ -170,6 +170,16 @@ func (e *env) controlled() (*locker.Client, driver.Driver) {
 	return e.ctl, e.ctlD
 }
 
+// closeControl closes the client that observes the queues. The next call that needs one opens another.
+func (e *env) closeControl() {
+	e.ctlMu.Lock()
+	defer e.ctlMu.Unlock()
+	if e.ctl != nil {
+		e.ok(e.ctl.Close(), "close of the client that observes the queues")
+		e.ctl, e.ctlD = nil, nil
+	}
+}
+
 // bounds returns the bounds that the driver states for a lease.
 func (e *env) bounds(ttl time.Duration) driver.Bounds {
 	_, d := e.controlled()

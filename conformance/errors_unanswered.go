@@ -157,7 +157,7 @@ func (e *env) unanswered(m method, limit time.Duration) (late time.Duration, err
 	case err = <-ended:
 		late = time.Since(deadline)
 	case <-time.After(limit + patience):
-		e.failf("%s has not returned %v after its context ended (D16)", m.name, patience)
+		e.failf("%w", notReturned{m.name})
 	}
 	if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrNotAcquired) {
 		e.failf("%s, which the store has not answered: got error %v (D14)", m.name, err)

@@ -31,6 +31,11 @@ func Run(t *testing.T, h Harness) {
 		}
 	}
 	all := !filtered(t)
+	if all {
+		if err := stuckIn(t, h); err != nil {
+			t.Fatalf("conformance: %v", err)
+		}
+	}
 	for _, r := range results {
 		if testing.Short() && !h.Bubble && r.Case.place == quietStore && r.Except == "" {
 			r.Except = "-short leaves out what waits for the minute of D18"
@@ -49,6 +54,16 @@ func Run(t *testing.T, h Harness) {
 			fmt.Printf("%s: %s\n", t.Name(), line)
 		}
 	}
+}
+
+// stuckIn is stuck, in a bubble if cases run in bubbles.
+func stuckIn(t *testing.T, h Harness) (err error) {
+	t.Helper()
+	if !h.Bubble {
+		return stuck(context.Background(), h)
+	}
+	synctest.Test(t, func(*testing.T) { err = stuck(context.Background(), h) })
+	return err
 }
 
 // resultsOf returns results for cases that have not run yet.

@@ -10,6 +10,7 @@ import (
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/conformance/internal/mutant"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
 )
 
 // inChild makes this test binary run one of the tests below, which fail, as the
@@ -45,6 +46,37 @@ func TestChildNoStore(t *testing.T) {
 			return nil, nil
 		},
 	})
+}
+
+// deaf is a driver whose waits ignore their contexts.
+type deaf struct{ *memory.Driver }
+
+func (d deaf) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	return d.Driver.Acquire(context.WithoutCancel(ctx), r)
+}
+
+func deafHarness() conformance.Harness {
+	space := memory.New()
+	return conformance.Harness{
+		Open:   func(context.Context) (driver.Driver, error) { return deaf{space.Join()}, nil },
+		Bubble: true,
+	}
+}
+
+// TestChildDeaf runs only in a child process.
+func TestChildDeaf(t *testing.T) {
+	if os.Getenv(inChild) != "" {
+		conformance.Run(t, deafHarness())
+	}
+}
+
+// A driver with a method that does not return is told which, and no case waits for it.
+func TestRunOfADeafDriver(t *testing.T) {
+	out := child(t, "deaf", "-test.run=^TestChildDeaf$", "-test.v")
+	wants(t, out, "conformance: Acquire that waits has not returned 20s after its context ended (D16): no case is run")
+	if strings.Contains(out, "=== RUN   TestChildDeaf/") {
+		t.Errorf("a case was run:\n%s", out)
+	}
 }
 
 // child runs a test in another process and returns its output.

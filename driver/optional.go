@@ -42,8 +42,8 @@ type Breaker interface {
 // LossNotifier notifies the core of a loss that the store pushes: the end of a
 // session, a break, a deletion by an operator. The core calls NotifyLoss once,
 // before any other method. The driver may call notify from any goroutine, but not
-// while it holds a lock that Acquire, Renew or Release take. Notify ignores tickets
-// that the core does not hold.
+// while it holds a lock that Acquire, Bounds, Renew or Release take. Notify ignores tickets
+// that the core does not hold, and runs no code of the program.
 //
 // Without it the core notices a loss at the next renewal, or when the validity of
 // the lease ends.

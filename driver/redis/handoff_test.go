@@ -25,6 +25,11 @@ type losses struct {
 	text   []byte       // nil: it loses none
 	fails  atomic.Int64 // how often the client was told so, if that is not negative
 	silent atomic.Bool  // what the server publishes does not arrive
+
+	late    []byte   // the answer to the next request that contains it is held back; nil: none
+	lateOn  net.Conn // the next answer on it is held back; nil: none
+	held    chan struct{}
+	deliver chan struct{}
 }
 
 type lossy struct {
@@ -37,7 +42,26 @@ func (c lossy) Read(b []byte) (int, error) {
 	for err == nil && c.of.silent.Load() && bytes.Contains(b[:n], []byte("message")) {
 		n, err = c.Conn.Read(b)
 	}
+	c.of.mu.Lock()
+	held, deliver, late := c.of.held, c.of.deliver, c.of.lateOn == c.Conn
+	if late {
+		c.of.lateOn = nil
+	}
+	c.of.mu.Unlock()
+	if late {
+		close(held)
+		<-deliver
+	}
 	return n, err
+}
+
+// hold holds back the answer to the next request that contains a text: held is closed when there is one, and closing
+// deliver delivers it.
+func (l *losses) hold(text string) (held <-chan struct{}, deliver chan<- struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.late, l.held, l.deliver = []byte(text), make(chan struct{}), make(chan struct{})
+	return l.held, l.deliver
 }
 
 func (l *losses) lose(text string) {
@@ -55,6 +79,9 @@ func (c lossy) Write(b []byte) (int, error) {
 			return 0, errors.New("broken")
 		}
 		return len(b), nil
+	}
+	if len(c.of.late) > 0 && bytes.Contains(b, c.of.late) {
+		c.of.late, c.of.lateOn = nil, c.Conn
 	}
 	return c.Conn.Write(b)
 }
@@ -96,20 +123,24 @@ func (r *relay) queue(n int) {
 	r.t.Helper()
 	r.name, r.ids, r.grants = newName(), nil, nil
 	for range n {
-		queued := make(chan error, 2)
-		req := driver.Request{Name: r.name, ID: rand.Text(), TTL: time.Minute, Renewed: true, Wait: true, Joined: func() { queued <- nil }}
-		granted := make(chan error, 1)
-		go func() {
-			_, err := r.d.Acquire(r.t.Context(), req)
-			granted <- err
-			queued <- err
-		}()
-		if err := <-queued; err != nil {
+		if err := <-r.enqueue(rand.Text()); err != nil {
 			r.t.Fatal(err)
 		}
-		r.ids, r.grants = append(r.ids, req.ID), append(r.grants, granted)
 	}
 	r.granted(0)
+}
+
+// enqueue has one more ticket queued. The channel says when it is, or was granted.
+func (r *relay) enqueue(id string) (queued <-chan error) {
+	joined, granted := make(chan error, 2), make(chan error, 1)
+	req := driver.Request{Name: r.name, ID: id, TTL: time.Minute, Renewed: true, Wait: true, Joined: func() { joined <- nil }}
+	go func() {
+		_, err := r.d.Acquire(r.t.Context(), req)
+		granted <- err
+		joined <- err
+	}()
+	r.ids, r.grants = append(r.ids, id), append(r.grants, granted)
+	return joined
 }
 
 func (r *relay) hold(i int) driver.Hold { return driver.Hold{Name: r.name, ID: r.ids[i]} }
@@ -239,6 +270,59 @@ func TestNotHandedOver(t *testing.T) {
 	r.release(2)
 	r.release(1)
 	lost(2)
+}
+
+// TestReleasedBeforeItsAnswer: a ticket that was released before its process has read that it is queued is handed nothing, though nothing
+// else tells the process of its end. One that was not released is handed the lock.
+func TestReleasedBeforeItsAnswer(t *testing.T) {
+	t.Parallel()
+	for name, attempts := range map[string]int{"released": 3, "not released": 20} { // a ticket that has waited for too long is not handed the lock
+		released := name == "released"
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRelay(t)
+			for range attempts {
+				r.network.silent.Store(false)
+				r.queue(3)
+				r.release(0)
+				r.granted(1)
+				late := rand.Text()
+				held, deliver := r.network.hold(late)
+				queued := r.enqueue(late)
+				<-held
+				r.network.silent.Store(true)
+				if released {
+					r.release(3)
+				}
+				close(deliver)
+				if err := <-queued; err != nil {
+					t.Fatal(err)
+				}
+				r.release(1)
+				handed := false
+				for i := 2; i < 4; i++ {
+					select {
+					case err := <-r.grants[i]:
+						handed = err == nil
+					case <-time.After(200 * time.Millisecond):
+						handed = false
+					}
+					if i == 2 && handed {
+						r.release(2)
+					}
+				}
+				if handed && released {
+					t.Fatal("a ticket that was released is granted")
+				}
+				if handed {
+					return
+				}
+			}
+			if !released {
+				t.Error("no ticket was handed the lock")
+			}
+		})
+	}
 }
 
 // TestBreakOfAWaiterThatMayBeHanded: a ticket whose Break has returned is handed nothing, though its process is not notified.

@@ -122,7 +122,9 @@ func (r benchResult) write(w io.Writer) error {
 	if r.Version != "" {
 		version = " (" + printable(r.Version) + ")"
 	}
-	fmt.Fprintf(w, "%s%s\n\n", r.Store, version)
+	if _, err := fmt.Fprintf(w, "%s%s\n\n", r.Store, version); err != nil {
+		return err
+	}
 	u, c := r.Uncontended, r.Contended
 	return writeTable(w, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
 		{"uncontended", "1", fmt.Sprintf("%.0f cycles/s", u.Rate), precise(u.P50) + " a cycle", precise(u.P99), ""},

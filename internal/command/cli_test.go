@@ -368,3 +368,33 @@ func TestElectLossFoundAtTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// What could not be written is no success: a script would keep half of it.
+func TestOutputFails(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	_, url := ownFile(t)
+	hold(t, client(t, url), "a")
+	for _, line := range []string{
+		"", "--help", "help", "help run", "run --help", "help exit-codes", "--version", "version", "version --json",
+		"completion", "completion bash", "completion zsh", "completion fish", "completion powershell", "__complete inspect --url URL ",
+		"list --url URL", "list --json --url URL", "inspect a --url URL", "inspect a --json --url URL", "inspect free --url URL",
+		"watch --url URL", "watch --json --url URL", "ping --url URL", "ping --json --url URL", "schema postgres", "schema mysql --json",
+		"conformance --list", "conformance --case ^inspect/empty$ --url URL", "bench --duration 100ms --clients 2 --url URL",
+		"console --listen 127.0.0.1:0 --url URL", "console --listen 127.0.0.1:0 --json --url URL", "break --yes a --url URL",
+	} {
+		args := strings.Split(strings.ReplaceAll(line, "URL", url), " ")
+		if line == "" {
+			args = nil
+		}
+		var said strings.Builder
+		code := command.Main(args, command.Streams{In: strings.NewReader(""), Out: full, Err: &said})
+		if code != command.ExitFailure || !strings.Contains(said.String(), "no space left on device") {
+			t.Errorf("locker %s: exit code %d: %s", line, code, said.String())
+		}
+	}
+}

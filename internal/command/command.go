@@ -53,10 +53,13 @@ func Main(args []string, s Streams) int {
 	ctx, stop := withSignals(context.Background())
 	defer stop()
 	a := &app{Streams: s, args: args, handOff: stop}
-	root := a.root()
+	root, out := a.root(), &printed{Writer: s.Out}
 	root.SetArgs(args)
+	root.SetOut(out)
 	verb, err := root.ExecuteContextC(ctx)
-	if coded := new(exitError); err != nil && !a.began && !errors.As(err, &coded) {
+	if coded := new(exitError); out.err != nil {
+		err = out.err
+	} else if err != nil && !a.began && !errors.As(err, &coded) {
 		err = usage(err)
 	}
 	if cause := context.Cause(ctx); err != nil && isSignal(cause) && isEnd(err) {

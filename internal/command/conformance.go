@@ -209,14 +209,14 @@ func (r *report) close() error {
 		why = append(why, fmt.Sprintf("%d that %s", n, strings.Join(words, " and ")))
 	}
 	err := r.print(j, func(w io.Writer) error {
-		fmt.Fprintf(w, "\n%d of %s passed", j.Passed, count(j.Cases, "case", "cases"))
+		text := fmt.Sprintf("\n%d of %s passed", j.Passed, count(j.Cases, "case", "cases"))
 		if j.Failed > 0 {
-			fmt.Fprintf(w, ", %s: %s", paint(w, red, fmt.Sprint(j.Failed, " failed")), strings.Join(r.failed, ", "))
+			text += fmt.Sprintf(", %s: %s", paint(w, red, fmt.Sprint(j.Failed, " failed")), strings.Join(r.failed, ", "))
 		}
 		if j.Skipped > 0 {
-			fmt.Fprintf(w, "; not run here: %s", strings.Join(why, ", "))
+			text += fmt.Sprintf("; not run here: %s", strings.Join(why, ", "))
 		}
-		_, err := fmt.Fprintln(w)
+		_, err := fmt.Fprintln(w, text)
 		return err
 	})
 	if err == nil && j.Failed > 0 {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"strings"
 	"time"
 
@@ -119,6 +120,9 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if err := a.announce(ln.Addr(), stores, config != nil, f.allowBreak, random); err != nil {
 		return errors.Join(err, ln.Close())
 	}
+	gone := make(chan os.Signal, 1)
+	notify(gone, droppable...)
+	defer signal.Stop(gone)
 	return serveConsole(ctx, ln, con, logger)
 }
 

@@ -223,3 +223,39 @@ func TestConsoleJSONErrors(t *testing.T) {
 		}
 	}
 }
+
+// The console goes on when whoever reads its log goes.
+func TestConsoleWithoutAReader(t *testing.T) {
+	t.Parallel()
+	cmd := commandtest.Command(t, "console", "--json", "--listen", "127.0.0.1:0", "--url", "memory://")
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = writer
+	cmd, says := startConsole(t, cmd)
+	_, _ = writer.Close(), reader.Close()
+	client := browse(t)
+	for range 3 { // each is logged
+		if at := loginAt(t, client, says.URL, says.Token); at != "/" {
+			t.Fatalf("with the token one gets to %s", at)
+		}
+	}
+	cmd.Signal(syscall.SIGTERM)
+	if r := cmd.Wait(); r.Code != 0 {
+		t.Error(r)
+	}
+}
+
+// The console ends in order with the terminal that it was started on.
+func TestConsoleEndsWithItsTerminal(t *testing.T) {
+	t.Parallel()
+	_, url := ownFile(t)
+	tty := commandtest.NewTerminal(t)
+	cmd := tty.Attach(commandtest.Command(t, "console", "--listen", "127.0.0.1:0", "--url", url)).Start()
+	tty.WaitFor("token: ")
+	tty.Hangup()
+	if r := cmd.Wait(); r.Code != 0 || r.Took > 30*time.Second {
+		t.Error(r)
+	}
+}

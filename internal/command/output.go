@@ -23,6 +23,21 @@ func (a *app) print(v any, people func(w io.Writer) error) error {
 	return people(a.Out)
 }
 
+// printed is where cobra prints help, the version and completions. It keeps the first error, of
+// which cobra says nothing.
+type printed struct {
+	io.Writer
+	err error
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	if p.err == nil {
+		p.err = err
+	}
+	return n, err
+}
+
 // isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)

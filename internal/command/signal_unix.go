@@ -22,6 +22,6 @@ func hasTerminal() bool {
 	return err == nil
 }
 
-// droppable are the signals that do not end locker while a command runs: the
+// droppable are the signals that do not end locker while a command runs, or the console: the
 // reader of our messages may go.
 var droppable = []os.Signal{syscall.SIGPIPE}

@@ -3,8 +3,11 @@
 package testbed
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -38,5 +41,32 @@ func TestAwaitInstall(t *testing.T) {
 	}()
 	if got, err := k.awaitInstall(); err != nil || got != bin {
 		t.Errorf("got %q, %v, want the server that was built meanwhile", got, err)
+	}
+}
+
+// An installer that does not end is waited for until a bound, and the error says which process holds its lock.
+func TestInstallDoesNotEnd(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	k := &kind{name: "late", find: func() (string, error) { return lookup([]string{"no-such-server"}) }}
+	if err := os.MkdirAll(cacheDir(""), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(cacheDir("install.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	_, err = k.findUntil(time.Now().Add(time.Second))
+	want := []string{"no-such-server is not on this machine", "install-servers.sh has not ended", "install.log"}
+	if runtime.GOOS == "linux" {
+		want = append(want, fmt.Sprintf("process %d (%s", os.Getpid(), os.Args[0]))
+	}
+	for _, text := range want {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("the error is %v, want %q in it", err, text)
+		}
 	}
 }

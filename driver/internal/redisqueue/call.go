@@ -23,13 +23,13 @@ type Call struct {
 	args   []any // of EVALSHA, verb included
 	own    int   // where the script's own arguments begin in args
 	ticket ticketArg
-	ctx    context.Context //nolint:containedctx // of whoever asks: when it has ended, what was not sent is not sent; may be nil
+	ctx    context.Context //nolint:containedctx // of whoever asks, for Wait alone; may be nil
 	cmd    *redis.Cmd
 	ackErr error
 	space  [few]any // for args
 
 	// sent counts how often the call was written to a connection. Its bit callerLeft is
-	// set when the caller has left; from then on a Ticket with once is sent empty.
+	// set when the caller has left; from then on the call is not sent, or a Ticket with once is sent empty.
 	sent atomic.Int64
 
 	lag    <-chan struct{}             // closed when the server takes long

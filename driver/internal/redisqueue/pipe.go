@@ -76,14 +76,16 @@ func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 	return c.Wait()
 }
 
-// Start begins a call; Wait returns its answer. If ctx ends before the call was sent, its
-// script is not run.
+// Start begins a call; Wait returns its answer. A call is not sent if ctx has ended before, or if Wait
+// has returned because ctx has ended since.
 func (p *Pipe) Start(ctx context.Context, c *Call) { p.start(ctx, c, p.batches(c)) }
 
 func (p *Pipe) start(ctx context.Context, c *Call, b *batches) {
 	c.ctx, c.lag = ctx, nil
 	c.done = make(chan struct{})
-	if err := b.add(c); err != nil {
+	if ctx.Err() != nil {
+		c.finish(nil, context.Cause(ctx))
+	} else if err := b.add(c); err != nil {
 		c.finish(nil, err)
 	}
 }
@@ -187,11 +189,9 @@ func (p *Pipe) Close(bound time.Duration) {
 func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	live := batch[:0]
 	for _, c := range batch {
-		if c.ctx != nil && c.ctx.Err() != nil {
-			c.finish(nil, context.Cause(c.ctx))
-			continue
+		if c.sent.Load()&callerLeft == 0 { // its context is not asked: that may be a caller's, and block
+			live = append(live, c)
 		}
-		live = append(live, c)
 	}
 	if p.forwards(b) {
 		return 0, p.forward(live)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,51 @@ func TestGivenUp(t *testing.T) {
 			t.Errorf("call %d is answered with %q", i, token)
 		}
 		tokens[token] = true
+	}
+}
+
+// blocking is a caller's context that blocks whoever asks it for its end, once it is armed.
+type blocking struct {
+	context.Context
+	armed   atomic.Bool
+	unblock chan struct{}
+}
+
+func (b *blocking) Err() error {
+	if b.armed.Load() {
+		<-b.unblock
+	}
+	return nil
+}
+
+// TestBlockingContext: the context of a caller that blocks holds up no other call.
+func TestBlockingContext(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedRedis(t)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	pipe := redisqueue.NewOrderedPipe(client, []*redisqueue.Script{redisqueue.Release})
+	blocks := &blocking{Context: t.Context(), unblock: make(chan struct{})}
+	t.Cleanup(func() {
+		close(blocks.unblock)
+		pipe.Close(5 * time.Second)
+		_ = client.Close()
+	})
+	release := func() *redisqueue.Call {
+		return redisqueue.NewCall(redisqueue.Release, []string{redisqueue.Keys{Prefix: "test"}.Main("blocking")}, "id")
+	}
+	answered, queued := make(chan error, 1), make(chan struct{})
+	pipe.Send(release(), func(any, error) { <-queued })
+	pipe.Start(blocks, release())
+	pipe.Send(release(), func(_ any, err error) { answered <- err })
+	blocks.armed.Store(true)
+	close(queued)
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a call waits for the context of another one's caller")
 	}
 }
 
