@@ -43,10 +43,10 @@ type Driver struct {
 	cancel     context.CancelFunc
 	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
 
-	mu       sync.Mutex
-	waiters  map[string]*waiter    // by ticket ID
-	handed   map[string]*handed    // by ticket ID: those that were handed the lock, and perhaps not granted by the server yet
-	releases map[string][]*release // by name: those that wait while others are being sent
+	mu      sync.Mutex
+	waiters map[string]*waiter         // by ticket ID
+	handed  map[string]*handed         // by ticket ID: those that were handed the lock, and perhaps not granted by the server yet
+	handOns map[string][]handOnRelease // by name: those that wait while others are being sent
 }
 
 var (
@@ -151,12 +151,12 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 	keys := o.keysFor(client)
 	d := &Driver{
 		client: client, name: describe(client), single: !keys.Slots, keys: keys, channel: keys.Channel(),
-		durable:  o.replicas > 0,
-		pipe:     redisqueue.NewPipe(client),
-		life:     life.New(),
-		waiters:  make(map[string]*waiter),
-		handed:   make(map[string]*handed),
-		releases: make(map[string][]*release),
+		durable: o.replicas > 0,
+		pipe:    redisqueue.NewPipe(client),
+		life:    life.New(),
+		waiters: make(map[string]*waiter),
+		handed:  make(map[string]*handed),
+		handOns: make(map[string][]handOnRelease),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout

@@ -72,15 +72,15 @@ func (d *Driver) handOn(h driver.Hold) bool {
 	return w != nil
 }
 
-// released notes that releases are answered, by which the next tickets may have been handed the lock.
-func (d *Driver) released(batch []*release) {
-	for _, r := range batch {
-		d.unanswered.Settled(r.hold.ID)
+// releaseAnswered notes that releases are answered, by which the next tickets may have been handed the lock.
+func (d *Driver) releaseAnswered(holds []driver.Hold) {
+	for _, h := range holds {
+		d.unanswered.Settled(h.ID)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, h := range d.handed {
-		if slices.ContainsFunc(batch, func(r *release) bool { return r.hold.ID == h.by }) && !h.isAnswered() {
+		if slices.ContainsFunc(holds, func(r driver.Hold) bool { return r.ID == h.by }) && !h.isAnswered() {
 			close(h.answered)
 		}
 	}

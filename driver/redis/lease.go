@@ -8,14 +8,12 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// Release implements driver.Driver, in one request. If the next ticket is one of this process that may have the
-// lock now, the request is sent again until it is answered.
+// Release implements driver.Driver, in one request.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.handOn(h) {
 		return d.releaseWithOthers(ctx, h)
 	}
-	errs, _ := d.releaseTickets(ctx, []*release{{hold: h}})
-	return errs[0]
+	return d.releaseTickets(ctx, []driver.Hold{h})[0]
 }
 
 // Renew implements driver.Driver.

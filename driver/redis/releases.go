@@ -2,31 +2,37 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// releaseAgain is after how long releases that hand the lock over are sent again, first, and twice that each time up to
-// Liveness: the server grants the next ticket when it has them.
-const releaseAgain = 300 * time.Millisecond
+// handOnBound is how long a release that hands the lock on waits for its answer. Then it has failed, and the core
+// repeats it: the server grants the next ticket when it has it. The waiter would not be handed the lock if its own request had
+// taken as long.
+const handOnBound = 500 * time.Millisecond
 
-// releasesMost is how many tickets one request releases.
-const releasesMost = 100
+var errHandOn = driver.Unavailable(fmt.Errorf("redis: no answer to the release within %v", handOnBound))
 
-// A release that hands the lock over is sent with others of the same name: one request is under way at a time, and
-// the next one releases all tickets whose release was asked for meanwhile.
-type release struct {
-	ctx  context.Context //nolint:containedctx // of the caller: when it has ended, the release is not sent again
+// A request for releases has releasesMost at most, and holds others of its name back for releasesLate: not for the time
+// to a server that is far away, or does not answer.
+const (
+	releasesMost = 100
+	releasesLate = 5 * time.Millisecond
+)
+
+// A handOnRelease is sent with others of the same name: those that are asked for while a request is under way, and
+// not late, are the next request.
+type handOnRelease struct {
 	hold driver.Hold
-	sent int        // how often
 	done chan error // gets the result
 }
 
-// releaseWithOthers releases a ticket.
+// releaseWithOthers releases a ticket that hands the lock on.
 func (d *Driver) releaseWithOthers(ctx context.Context, h driver.Hold) error {
-	r := &release{ctx: ctx, hold: h, done: make(chan error, 1)}
+	r := handOnRelease{h, make(chan error, 1)}
 	if !d.addRelease(r) {
 		return driver.ErrClosed
 	}
@@ -39,99 +45,99 @@ func (d *Driver) releaseWithOthers(ctx context.Context, h driver.Hold) error {
 }
 
 // addRelease has a release sent, unless the driver is closed.
-func (d *Driver) addRelease(r *release) bool {
+func (d *Driver) addRelease(r handOnRelease) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	waiting, sending := d.releases[r.hold.Name]
+	waiting, sending := d.handOns[r.hold.Name]
 	if !sending && !d.life.Go(func() { d.sendReleases(r.hold.Name) }) {
 		return false
 	}
-	d.releases[r.hold.Name] = append(waiting, r)
+	d.handOns[r.hold.Name] = append(waiting, r)
 	return true
 }
 
 // sendReleases sends the releases of a name until none is left.
 func (d *Driver) sendReleases(name string) {
-	var batch []*release
-	for patience := releaseAgain; ; {
-		if batch = d.moreReleases(name, batch); len(batch) == 0 {
-			return
+	for batch := d.takeReleases(name); len(batch) > 0; batch = d.takeReleases(name) {
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			d.sendTogether(batch)
+		}()
+		select {
+		case <-answered:
+		case <-time.After(releasesLate):
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		errs, err := d.releaseTickets(ctx, batch)
-		late := err != nil && ctx.Err() != nil
-		cancel()
-		if late {
-			patience = min(2*patience, redisqueue.Liveness)
-			continue
-		}
-		for i, r := range batch {
-			r.done <- errs[i]
-		}
-		batch, patience = nil, releaseAgain
 	}
 }
 
-// moreReleases returns the releases of a batch whose callers still wait, and those that were asked for meanwhile. If
-// there are none, no request for the name is under way any more.
-func (d *Driver) moreReleases(name string, batch []*release) []*release {
+// sendTogether sends one request, and delivers the results.
+func (d *Driver) sendTogether(batch []handOnRelease) {
+	ctx, cancel := context.WithTimeout(context.Background(), handOnBound)
+	defer cancel()
+	holds := make([]driver.Hold, len(batch))
+	for i, r := range batch {
+		holds[i] = r.hold
+	}
+	for i, err := range d.releaseTickets(ctx, holds) {
+		if isContextEnd(ctx, err) {
+			err = errHandOn // it is not the caller's context that has ended
+		}
+		batch[i].done <- err
+	}
+}
+
+// takeReleases returns the next releases of a name. If there are none, none is under way any more.
+func (d *Driver) takeReleases(name string) []handOnRelease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var next, rest []*release
-	for _, r := range append(batch, d.releases[name]...) {
-		switch {
-		case r.ctx.Err() != nil:
-		case len(next) < releasesMost:
-			next = append(next, r)
-		default:
-			rest = append(rest, r)
-		}
+	waiting := d.handOns[name]
+	n := min(len(waiting), releasesMost)
+	if n == 0 {
+		delete(d.handOns, name)
+	} else {
+		d.handOns[name] = waiting[n:]
 	}
-	d.releases[name] = rest
-	if len(next) == 0 {
-		delete(d.releases, name)
-	}
-	return next
+	return waiting[:n]
 }
 
-// releaseTickets sends one request, and returns the result of each release, and why the request has failed, if it has.
-func (d *Driver) releaseTickets(ctx context.Context, batch []*release) ([]error, error) {
-	c := d.releaseCall(batch)
+// releaseTickets sends one request, and returns the result of each release.
+func (d *Driver) releaseTickets(ctx context.Context, holds []driver.Hold) []error {
+	c := d.releaseCall(holds)
 	v, err := d.do(ctx, c)
 	var found []int64
-	if n, one := v.(int64); one && len(batch) == 1 {
+	if n, one := v.(int64); one && len(holds) == 1 {
 		found = []int64{n}
 	} else if err == nil {
-		found, err = redisqueue.Ints("release", v, len(batch))
+		found, err = redisqueue.Ints("release", v, len(holds))
 	}
-	errs := make([]error, len(batch))
-	for i, r := range batch {
-		r.sent += c.Sent()
+	errs := make([]error, len(holds))
+	for i := range holds {
 		if err != nil {
 			errs[i] = err
-		} else if found[i] == 0 && r.sent < 2 { // else an earlier sending may have removed it
+		} else if found[i] == 0 && c.Sent() < 2 { // else an earlier sending may have removed it
 			errs[i] = driver.ErrLost
 		}
 	}
 	if err == nil {
-		d.released(batch)
+		d.releaseAnswered(holds)
 	}
-	return errs, err
+	return errs
 }
 
-func (d *Driver) releaseCall(batch []*release) *redisqueue.Call {
-	script, first := redisqueue.Release, batch[0].hold
-	if len(batch) > 1 {
+func (d *Driver) releaseCall(holds []driver.Hold) *redisqueue.Call {
+	script := redisqueue.Release
+	if len(holds) > 1 {
 		script = redisqueue.Releases
 	}
-	args := make([]any, 0, 2*len(batch))
-	for _, r := range batch {
-		args = append(args, r.hold.ID, d.unanswered.Requests(r.hold.ID))
+	args := make([]any, 0, 2*len(holds))
+	for _, h := range holds {
+		args = append(args, h.ID, d.unanswered.Requests(h.ID))
 	}
-	if len(batch) == 1 && args[1] == 0 {
+	if len(holds) == 1 && args[1] == 0 {
 		args = args[:1]
 	}
-	c := d.keys.Call(script, d.keys.All(d.keys.Main(first.Name)), args...)
-	c.SetArg(0, c.Ticket(first.ID, false))
+	c := d.keys.Call(script, d.keys.All(d.keys.Main(holds[0].Name)), args...)
+	c.SetArg(0, c.Ticket(holds[0].ID, false))
 	return c
 }

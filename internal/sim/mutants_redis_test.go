@@ -35,6 +35,10 @@ func init() {
 			old: "\t\t\tl.set(true, nil)\n\t\t\tl.back()\n", new: "\t\t\tagain := !l.upSince.IsZero()\n\t\t\tl.set(true, nil)\n\t\t\tif again {\n\t\t\t\tl.back()\n\t\t\t}\n",
 		},
 		mutant{
+			name: "redis: a lock that was handed on twice counts as granted when the later release is answered", file: "driver/redis/handoff.go",
+			old: "d.handed[h.ID].skip(), time.Now()}", new: "nil, time.Now()}",
+		},
+		mutant{
 			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go", in: "redis",
 			old: "ttl = max(ttl, l.length(ls.clock.now()))", new: "ttl += l.length(ls.clock.now()) * 0",
 		},
