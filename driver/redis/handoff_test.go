@@ -299,9 +299,8 @@ func (r *relay) handsAfterALateAnswer(released bool) bool {
 	r.t.Helper()
 	r.network.silent.Store(false)
 	r.queue(3)
-	ids := append(r.ids, rand.Text())
 	release := func(i int) bool {
-		err := r.d.Release(r.t.Context(), driver.Hold{Name: r.name, ID: ids[i]})
+		err := r.d.Release(r.t.Context(), r.hold(i))
 		if err != nil && !errors.Is(err, driver.ErrLost) { // its provisional lease is over, if this process stood still
 			r.t.Fatalf("release of ticket %d: %v", i, err)
 		}
@@ -311,8 +310,9 @@ func (r *relay) handsAfterALateAnswer(released bool) bool {
 		return false
 	}
 	r.granted(1)
-	held, deliver := r.network.hold(ids[3])
-	queued := r.enqueue(ids[3])
+	late := rand.Text()
+	held, deliver := r.network.hold(late)
+	queued := r.enqueue(late)
 	<-held
 	r.network.silent.Store(true)
 	if released && !release(3) {
