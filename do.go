@@ -76,12 +76,21 @@ func (e *DoError) Unwrap() []error {
 	return []error{e.Result, e.Lost}
 }
 
-// releaseSoon is Release that waits for the store for doWait at most. After that the release
-// goes on in the background, as do the events of it.
+// releaseSoon is Release that waits for the store for doWait at most.
 //
 // A loss that is known by then is its error, whatever the store has answered.
 func (k *Lock) releaseSoon(ctx context.Context) error {
 	known := k.Err()
+	answered, err := waitForRelease(doWait, func() ([]*lease, error) { return k.releaseQuietly(ctx) })
+	if !answered && errors.Is(known, ErrLost) {
+		return k.Locks()[0].c.fail("release", k.Name(), known)
+	}
+	return err
+}
+
+// waitForRelease waits for a release for so long at most. After that the release goes on in the
+// background, as do the events of the leases that it has ended.
+func waitForRelease(most time.Duration, release func() (ended []*lease, err error)) (answered bool, err error) {
 	type outcome struct {
 		ended []*lease
 		err   error
@@ -89,7 +98,7 @@ func (k *Lock) releaseSoon(ctx context.Context) error {
 	done, gone := make(chan outcome), make(chan struct{})
 	go func() {
 		var o outcome
-		o.ended, o.err = k.releaseQuietly(ctx)
+		o.ended, o.err = release()
 		select {
 		case done <- o:
 		case <-gone:
@@ -99,18 +108,15 @@ func (k *Lock) releaseSoon(ctx context.Context) error {
 			}
 		}
 	}()
-	timer := time.NewTimer(doWait)
+	timer := time.NewTimer(most)
 	defer timer.Stop()
 	select {
 	case o := <-done:
 		deliverEach(o.ended, (*lease).deliverEnd)
-		return o.err
+		return true, o.err
 	case <-timer.C:
 		close(gone)
-		if errors.Is(known, ErrLost) {
-			return k.Locks()[0].c.fail("release", k.Name(), known)
-		}
-		return nil
+		return false, nil
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 // the other in the order of their bytes, whatever the order of the arguments, so
 // that callers with the same names in different orders do not deadlock. A name that
 // is given twice is taken once. A wait limit (WithWait, WithDefaults) bounds the
-// whole call. If a member is lost while another name is waited for, the wait ends
-// with ErrLost.
+// whole call, which returns within 100 ms after that, as Acquire does. If a member is
+// lost while another name is waited for, the wait ends with ErrLost.
 //
 // The Lock that it returns ends when any of its members is lost. Its Context
 // re-enters each of them. Fencing is per name: a resource compares the token of its
@@ -103,11 +103,14 @@ func groupBegun(ctx context.Context) (at time.Time, ok bool) {
 	return b.at, true
 }
 
+// undoAllWait is how long AcquireAll waits for its members to be removed when it fails. The Acquire
+// that has failed may have come back 80 ms after its limit: see undoWait.
+const undoAllWait = 15 * time.Millisecond
+
 // giveUp releases the members that were acquired. What the store has not confirmed
-// after undoWait is removed in the background.
+// after undoAllWait is removed in the background.
 func (k *Lock) giveUp(ctx context.Context) {
-	ended, _ := k.releaseMembers(ctx, undoWait) // the observers are notified
-	deliverEach(ended, (*lease).deliverEnd)
+	_, _ = waitForRelease(undoAllWait, func() ([]*lease, error) { return k.releaseMembers(ctx, undoWait) }) // the observers are notified
 }
 
 // releaseGroup releases all members, even if one of them was lost. It returns the leases

@@ -398,3 +398,41 @@ func TestExtendOfAGroupIsBounded(t *testing.T) {
 		}
 	})
 }
+
+// AcquireAll is back within 100 ms of its limit on a driver that takes the 50 ms that it may take
+// after the end of each context.
+func TestLimitOfAGroupOnASlowDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l := locker.New(s)
+		defer l.Close()
+		acquire(t, l, "c")
+		s.set(func(s *stub) {
+			s.release = func(ctx context.Context, _ driver.Hold, _ releaseFunc) error {
+				<-ctx.Done()
+				time.Sleep(50 * time.Millisecond)
+				return ctx.Err()
+			}
+			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+				g, err := next(ctx, r)
+				if err != nil {
+					time.Sleep(50 * time.Millisecond)
+				}
+				return g, err
+			}
+		})
+		begun := time.Now()
+		_, err := locker.AcquireAll(t.Context(), l, []string{"a", "b", "c"}, locker.WithWait(time.Second))
+		want(t, err, locker.ErrNotAcquired)
+		if late := time.Since(begun) - time.Second; late > 100*time.Millisecond {
+			t.Errorf("AcquireAll returned %v after its limit", late)
+		}
+		s.set(func(s *stub) { s.release, s.acquire = nil, nil })
+		time.Sleep(time.Minute)
+		for _, name := range []string{"a", "b"} {
+			if n := s.queueLen(t, name); n != 0 {
+				t.Errorf("%d tickets of %s are left", n, name)
+			}
+		}
+	})
+}
