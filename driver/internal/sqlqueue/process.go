@@ -82,10 +82,9 @@ func (b *book) leave() (process int64, known bool) {
 // heartbeatEvery is the time between two heartbeats.
 func (e *Engine) heartbeatEvery() time.Duration { return e.opts.Liveness / 4 }
 
-// bound bounds a request of a process for itself: the next one does not wait for one that hangs, nor does a renewal wait
-// for the connection that it has.
+// bound bounds a request of a process for itself, which has to be done in time: the next one does not wait for one that hangs.
 func (e *Engine) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, max(e.heartbeatEvery(), 100*time.Millisecond))
+	return context.WithTimeout(context.WithValue(ctx, haste{}, inTime), max(e.heartbeatEvery(), 100*time.Millisecond))
 }
 
 // heartbeat shows that a process lives; alive is false if it has expired. It returns the tickets that were granted to
