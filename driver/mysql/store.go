@@ -18,7 +18,6 @@ type store struct {
 
 	conns     *sqlqueue.Pool[*sql.Conn]
 	closed    context.Context           //nolint:containedctx // ends when Close does
-	created   atomic.Bool               // they were there: they are not created again
 	idleStale atomic.Bool               // idle connections may have ended
 	start     atomic.Uint64             // of the server that statements are meant for; 0: not known
 	before    atomic.Uint64             // the same, of the last one that was known
@@ -57,27 +56,14 @@ func (s *store) insert(ctx context.Context, name string, v values) (key int64, e
 	return r.LastInsertId()
 }
 
-// send sends a request that uses the tables.
+// send sends a request.
 func (s *store) send(ctx context.Context, f func(context.Context, *sql.Conn) error) error {
-	err := s.with(ctx, f)
-	if err == nil {
-		s.created.Store(true)
-	}
-	return explain(err)
+	return explain(s.with(ctx, f))
 }
 
 // query reads the rows of a query.
-func query[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) ([]T, error) {
-	all, err := queryAny(ctx, s, text, scan)
-	if err == nil {
-		s.created.Store(true)
-	}
-	return all, err
-}
-
-// queryAny is query for a query that needs no tables.
-func queryAny[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
-	err = s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
+func query[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
 		rows, err := c.QueryContext(ctx, text)
 		if broken(err) { // a query may be sent again
 			return errors.Join(sqldriver.ErrBadConn, err)
@@ -85,7 +71,7 @@ func queryAny[T any](ctx context.Context, s *store, text string, scan func(*sql.
 		all, err = scanAll(rows, err, scan)
 		return err
 	})
-	return all, explain(err)
+	return all, err
 }
 
 // scanAll reads the rows that a query returned.

@@ -117,7 +117,7 @@ func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
 
 // build makes the engine. The options are for tests.
 func (d *Driver) build(o sqlqueue.Options) {
-	o.Store, o.Liveness = d.s, d.s.opts.liveness
+	o.Store, o.Schema, o.Liveness = d.s, d.s.described(), d.s.opts.liveness
 	if d.s.opts.listen {
 		o.Notifier = d.s
 	}
@@ -168,7 +168,7 @@ func (s *store) checkRights(ctx context.Context, sql string) error {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
-	version, err = sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Twice, func() (version string, err error) {
+	version, err = sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Asks, func() (version string, err error) {
 		err = d.s.with(ctx, func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
 		})

@@ -41,16 +41,14 @@ func Code(err error) string { return code(err) }
 
 // Create is what a driver does when a statement did not find the tables.
 func (d *Driver) Create(ctx context.Context, missing error) error {
-	d.s.used.Store(false) // as that of a program that has just started
-	_, err := d.s.Tables(ctx, missing, true)
+	_, err := sqlqueue.MakeTables(ctx, d.Engine, missing, true, false) // as that of a program that has just started
 	return err
 }
 
 // CreateInUse is what a driver does when a statement did not find the tables, and another has
 // found them since.
 func (d *Driver) CreateInUse(ctx context.Context, missing error) error {
-	d.s.used.Store(true)
-	_, err := d.s.Tables(ctx, missing, true)
+	_, err := sqlqueue.MakeTables(ctx, d.Engine, missing, true, true)
 	return err
 }
 
@@ -72,6 +70,7 @@ var Current = current
 // Become changes the edition of a driver that was not used yet.
 func (d *Driver) Become(e Edition) {
 	d.s.w, _ = newWire(e, d.s.opts.schema, d.s.opts.prefix, d.s.opts.async) // both were checked
+	d.build(sqlqueue.Options{})
 }
 
 // SchemaText is what a driver would create.

@@ -23,7 +23,6 @@ type store struct {
 
 	unprepared atomic.Bool // prepared statements do not outlive a transaction here
 	strict     atomic.Bool // the database's default isolation has to be overridden
-	used       atomic.Bool // the tables were there
 }
 
 // pooled is how requests get their connections.
@@ -121,10 +120,6 @@ func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[
 		s.strict.Store(true)
 	case codeNoStatement, codeStatementExists:
 		s.unprepared.Store(true)
-	default:
-		if err == nil && !s.used.Load() {
-			s.used.Store(true)
-		}
 	}
 	return all, err
 }

@@ -77,7 +77,9 @@ func (*fakeStore) Queue(context.Context, string) ([]driver.Ticket, error) { retu
 
 func (*fakeStore) Names(context.Context) ([]string, error) { return nil, nil }
 
-func (*fakeStore) Tables(context.Context, error, bool) (bool, error) { return false, nil }
+func (*fakeStore) Tables(context.Context) (t Tables, err error) { return t, err }
+
+func (*fakeStore) Create(context.Context) error { return nil }
 
 func (*fakeStore) Class(err error) Class {
 	switch {

@@ -23,6 +23,7 @@ const (
 	Once    Kind = iota // not after its connection broke
 	Twice               // also then
 	Creates             // also then, and if there are no tables yet they are created: the others find nothing there
+	Asks                // as Twice: it needs no tables
 )
 
 // Repeat calls f, which sends a request, until it succeeds or fails for good, and marks its error for the core. When ctx
@@ -35,11 +36,14 @@ func Repeat[T any](ctx context.Context, e *Engine, k Kind, f func() (T, error)) 
 		}
 		before := err
 		if answer, err = f(); err == nil {
+			if k != Asks && !e.used.Load() {
+				e.used.Store(true)
+			}
 			return answer, nil
 		}
 		if e.store.Class(err)&Missing != 0 && created < creations && ctx.Err() == nil {
 			var there bool
-			if there, err = e.store.Tables(ctx, err, k == Creates); there {
+			if there, err = MakeTables(ctx, e, err, k == Creates, e.used.Load()); there {
 				created++
 				continue
 			} else if err == nil {
