@@ -139,7 +139,11 @@ func (d *Driver) Ping(ctx context.Context) error {
 	for _, statement := range []string{
 		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
 	} {
-		if _, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (sql.Result, error) { return d.s.exec(ctx, statement, nil) }); err != nil {
+		err := sqlqueue.Do(ctx, d.e, sqlqueue.Creates, func() error {
+			_, _, err := d.s.exec(ctx, statement, nil)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}

@@ -128,6 +128,8 @@ func createPart(ctx context.Context, conn *sql.Conn, statement string) error {
 // fillSlots inserts slots that somebody has deleted.
 func (s *store) fillSlots(ctx context.Context) error {
 	all := s.w.tableStatements()
-	_, err := s.execText(ctx, func() string { return all[len(all)-1] })
-	return err
+	return s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
+		_, err := c.ExecContext(ctx, all[len(all)-1])
+		return err
+	})
 }

@@ -24,36 +24,20 @@ type store struct {
 	listening atomic.Pointer[listening] // what wakes this process
 }
 
-// exec sends a statement, which is its own transaction.
-func (s *store) exec(ctx context.Context, name string, v values) (sql.Result, error) {
-	return s.execText(ctx, func() string { return s.w.render(name, v) })
-}
-
-// execText is exec for a text, which is made when it is about to be sent.
-func (s *store) execText(ctx context.Context, text func() string) (r sql.Result, err error) {
-	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) (err error) {
-		r, err = c.ExecContext(ctx, text())
+// exec sends a statement, which is its own transaction. It returns how many rows that changed, and the number of the row that it
+// inserted, or what it sets in its place.
+func (s *store) exec(ctx context.Context, name string, v values) (changed, key int64, err error) {
+	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
+		r, err := c.ExecContext(ctx, s.w.render(name, v)) // which asks how late it is: not before the statement is sent
+		if err == nil {
+			changed, err = r.RowsAffected()
+		}
+		if err == nil {
+			key, err = r.LastInsertId()
+		}
 		return err
 	})
-	return r, err
-}
-
-// change is exec for a statement of which only the number of changed rows matters.
-func (s *store) change(ctx context.Context, name string, v values) (int64, error) {
-	r, err := s.exec(ctx, name, v)
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
-}
-
-// insert is exec for a statement of which only the number of the row that it inserts matters, or what it sets in its place.
-func (s *store) insert(ctx context.Context, name string, v values) (key int64, err error) {
-	r, err := s.exec(ctx, name, v)
-	if err != nil {
-		return 0, err
-	}
-	return r.LastInsertId()
+	return changed, key, err
 }
 
 // send sends a request.

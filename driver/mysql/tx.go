@@ -74,14 +74,13 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 func (d *Driver) createTxRow(ctx context.Context, name string) error {
 	sqlqueue.StartSweeps(d.e)
 	v := valuesOf(name, "")
-	_, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (none struct{}, err error) {
+	return sqlqueue.Do(ctx, d.e, sqlqueue.Creates, func() error {
 		found, err := query(ctx, d.s, d.s.w.render("tx_find", v), scanOne[int])
 		if err == nil && len(found) == 0 {
-			_, err = d.s.exec(ctx, "tx_make", v)
+			_, _, err = d.s.exec(ctx, "tx_make", v)
 		}
-		return none, err
+		return err
 	})
-	return err
 }
 
 // Guard ties tx to a lock that is held under the same prefix, in the same
@@ -104,7 +103,10 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 ) error {
 	v := values{"name": lock.Name(), "token": lock.Token()}
 	// Mark it with another connection: tx would lock the whole row, and so whoever wants the name, or another of its slot.
-	n, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Once, func() (int64, error) { return d.s.change(ctx, "guard", v) })
+	n, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Once, func() (n int64, err error) {
+		n, _, err = d.s.exec(ctx, "guard", v)
+		return n, err
+	})
 	held := n > 0
 	if err == nil && held {
 		var locked []uint64

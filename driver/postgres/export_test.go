@@ -20,8 +20,7 @@ func (d *Driver) SweepInTurn(context.Context) time.Duration { return sqlqueue.Sw
 
 // Repeat calls f as the driver calls a request that may be sent twice.
 func (d *Driver) Repeat(ctx context.Context, f func() error) error {
-	_, err := sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Twice, func() (struct{}, error) { return struct{}{}, f() })
-	return err
+	return sqlqueue.Do(ctx, d.Engine, sqlqueue.Twice, f)
 }
 
 // SweepEvery changes the interval of a driver that was not used yet.

@@ -3,6 +3,7 @@ package sqlqueue
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,6 +93,35 @@ func TestReleaseWhileAnotherAsks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The answer to a release says nothing about a request for the ticket that began after it was sent.
+func TestReleaseIsAnsweredWhileAnotherAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{}, errBroken), after(2*time.Second, Answer{}, errBroken))
+		_, _ = e.Acquire(t.Context(), waits)
+		time.Sleep(takeBound + time.Second)
+		s.removing = time.Second
+		var releasing sync.WaitGroup
+		releasing.Go(func() {
+			if err := e.Release(t.Context(), waits.Hold(0)); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("the release of a ticket that is not there: %v", err)
+			}
+		})
+		synctest.Wait()
+		ended := acquiring(t.Context(), e, waits)
+		releasing.Wait()
+		s.removing = 0
+		for range 3 { // while it asks, and while its request may arrive
+			if err := e.Release(t.Context(), waits.Hold(0)); !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("a release while another asks: %v", err)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if err := <-ended; !errors.Is(err, errBroken) {
+			t.Errorf("acquire: %v", err)
+		}
+	})
 }
 
 // A request was not answered, or its caller has left, and the next one for the ticket was not sent: there may be a ticket.
@@ -195,6 +225,31 @@ func TestLateNoticeOfALossBeforeTheLease(t *testing.T) {
 		}
 		if in.Text(LostText(waits.Hold(2))); len(lost) != 1 {
 			t.Errorf("%v are lost", lost)
+		}
+	})
+}
+
+// What was read of an earlier ticket, before the present one was known to be queued, is no grant of that.
+func TestReadsAnEarlierTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook(time.Second)
+		b.ask(waits.ID)
+		b.asked(waits.ID, time.Now())
+		earlier := Mine{Sent: time.Now(), Tickets: []Ticket{{ID: waits.ID, Token: 1, Held: true, Left: time.Minute}}}
+		w := b.add(waits)
+		b.compare(earlier, b.process, true)
+		time.Sleep(time.Second)
+		b.queued(w, time.Hour)
+		b.compare(earlier, b.process, true)
+		select {
+		case o := <-w.outcome:
+			t.Errorf("token %d was granted (%v)", o.token, o.err)
+		default:
+		}
+		time.Sleep(time.Second)
+		b.compare(Mine{Sent: time.Now(), Tickets: []Ticket{{ID: waits.ID, Token: 2, Held: true, Left: time.Minute}}}, b.process, true)
+		if o := <-w.outcome; o.token != 2 {
+			t.Errorf("token %d was granted (%v)", o.token, o.err)
 		}
 	})
 }

@@ -20,6 +20,7 @@ type fakeStore struct {
 	cut        int       // heartbeats whose context has ended
 	sent       time.Time // when Remove was called last
 	mine       []Ticket
+	removing   time.Duration // how long Remove takes
 	renew      func(context.Context) error
 }
 
@@ -30,6 +31,7 @@ func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until fun
 
 func (s *fakeStore) Remove(context.Context, int64, driver.Hold) (Removal, error) {
 	s.sent = time.Now()
+	time.Sleep(s.removing)
 	return Removal{}, nil
 }
 

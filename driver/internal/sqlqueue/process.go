@@ -117,14 +117,14 @@ func (e *Engine) register(ctx context.Context, then int64, asked time.Time) erro
 	if registered {
 		e.book.expired(process)
 	}
-	_, err := Repeat(ctx, e, Twice, func() (none struct{}, err error) {
+	err := Do(ctx, e, Twice, func() (err error) {
 		for late := true; late && !e.life.Closed(); {
 			bound, cancel := e.bound(ctx)
 			err = e.showNewProcess(bound)
 			late = err != nil && bound.Err() != nil && ctx.Err() == nil
 			cancel()
 		}
-		return none, err
+		return err
 	})
 	if err == nil {
 		e.attend()

@@ -69,6 +69,12 @@ func Repeat[T any](ctx context.Context, e *Engine, k Kind, f func() (T, error)) 
 	}
 }
 
+// Do is Repeat for a request whose answer is no more than its error.
+func Do(ctx context.Context, e *Engine, k Kind, f func() error) error {
+	_, err := Repeat(ctx, e, k, func() (none struct{}, err error) { return none, f() })
+	return err
+}
+
 // explain marks the error of a request for the core. It returns ErrClosed if Close ended the request.
 func (e *Engine) explain(ctx context.Context, err error) error {
 	switch {
