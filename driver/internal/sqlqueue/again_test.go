@@ -136,7 +136,7 @@ func TestNoTicketAfterAnEarlierRequest(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					unsent := after(0, Answer{}, errUnsent)
 					e, s := newAgain(t, earlier, unsent, unsent)
-					s.mine = []Ticket{{ID: waits.ID, Token: 1}}
+					s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1}})
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					_, _ = e.Acquire(ctx, waits)
@@ -160,11 +160,11 @@ func TestWaitWhoseTicketIsAskedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queued := after(0, Answer{Result: Queued, Due: time.Hour}, nil)
 		e, s := newAgain(t, queued, queued)
-		s.mine = []Ticket{{ID: waits.ID, Token: 1}}
+		s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		first, second := acquiring(ctx, e, waits), acquiring(ctx, e, waits)
-		s.mine = []Ticket{{ID: waits.ID, Token: 1, Held: true, Left: time.Minute}}
+		s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1, Held: true, Left: time.Minute}})
 		if err := <-second; err != nil {
 			t.Errorf("the second: %v", err)
 		}
@@ -184,7 +184,7 @@ func TestLateNoticesOfAnEarlierTicket(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e, s := newAgain(t, after(0, Answer{}, errBroken), after(time.Second, Answer{Result: Queued, Due: time.Hour}, nil))
-				s.mine = []Ticket{{ID: waits.ID, Token: 2}}
+				s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 2}})
 				_, _ = e.Acquire(t.Context(), waits)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
@@ -199,7 +199,7 @@ func TestLateNoticesOfAnEarlierTicket(t *testing.T) {
 					t.Fatalf("the wait has ended: %v", err)
 				default:
 				}
-				s.mine = nil
+				s.mine.Store(nil)
 				if in.Text(notice); !errors.Is(<-ended, driver.ErrLost) || ctx.Err() != nil {
 					t.Error("a loss is not noticed")
 				}

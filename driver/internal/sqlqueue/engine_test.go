@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +20,7 @@ type fakeStore struct {
 	hanging    int       // heartbeats that are not answered
 	cut        int       // heartbeats whose context has ended
 	sent       time.Time // when Remove was called last
-	mine       []Ticket
+	mine       atomic.Pointer[[]Ticket]
 	removing   time.Duration // how long Remove takes
 	renew      func(context.Context) error
 }
@@ -49,7 +50,11 @@ func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error)
 }
 
 func (s *fakeStore) Mine(context.Context, int64, bool) (Mine, error) {
-	return Mine{Sent: time.Now(), Tickets: s.mine}, nil
+	m := Mine{Sent: time.Now()}
+	if all := s.mine.Load(); all != nil {
+		m.Tickets = *all
+	}
+	return m, nil
 }
 
 func (*fakeStore) Break(context.Context, int64, string, uint64) (r Removal, err error) { return r, err }

@@ -15,7 +15,7 @@ import (
 // A fakePool has one connection, and may open another one. A connection is the number of those that were opened before it.
 type fakePool struct {
 	free   chan struct{}
-	opened int
+	opened atomic.Int64
 	open   atomic.Int64
 	panics bool // in the user's code that opens a connection
 }
@@ -36,9 +36,8 @@ func newFakePool() (*fakePool, *Pool[int]) {
 			if f.panics {
 				panic("the user's")
 			}
-			f.opened++
 			f.open.Add(1)
-			return f.opened, nil
+			return int(f.opened.Add(1)), nil
 		},
 		Close:   func(int) { f.open.Add(-1) },
 		IsAlive: func(int) bool { return true },
@@ -112,8 +111,8 @@ func TestConnectionBesideThePool(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if f.opened != 1 || f.open.Load() != 0 {
-			t.Errorf("%d were opened, and %d are open", f.opened, f.open.Load())
+		if f.opened.Load() != 1 || f.open.Load() != 0 {
+			t.Errorf("%d were opened, and %d are open", f.opened.Load(), f.open.Load())
 		}
 		if err := <-swept; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a sweep without a connection of the pool: %v", err)
