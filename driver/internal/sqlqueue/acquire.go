@@ -156,7 +156,7 @@ var errAskedAgain = driver.Unavailable(errors.New("the ticket was asked for agai
 // gone returns the error of an Acquire that has no ticket. While another request for it may still arrive, the error does not
 // say that there is none: the core would not release it.
 func (e *Engine) gone(id string, err error) error {
-	if saysGone(err) && e.book.notKnown(id).mayArrive() {
+	if saysGone(err) && e.book.unansweredOf(id).mayArrive() {
 		return driver.Unavailable(errArriving)
 	}
 	return err

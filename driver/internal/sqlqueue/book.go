@@ -129,7 +129,7 @@ func (b *book) asked(id string, until time.Time) (mayBe bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.note(id, -1, until)
-	return b.isKnown(id)
+	return b.mayBeThere(id)
 }
 
 // note adds to what is not known of a ticket. With mu held. The old ones are forgotten whenever there are twice as many as
@@ -146,15 +146,15 @@ func (b *book) note(id string, calls int, until time.Time) {
 	}
 }
 
-// isKnown reports whether a ticket is held, or was asked for and may be there. With mu held.
-func (b *book) isKnown(id string) bool {
+// mayBeThere reports whether a ticket is held here, or was asked for and may have been left. With mu held.
+func (b *book) mayBeThere(id string) bool {
 	_, held := b.held[id]
 	_, asked := b.unanswered[id]
 	return held || asked
 }
 
-// notKnown returns what is not known of a ticket.
-func (b *book) notKnown(id string) unanswered {
+// unansweredOf returns what is not known of the requests for a ticket.
+func (b *book) unansweredOf(id string) unanswered {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.unanswered[id]
@@ -179,7 +179,7 @@ func (b *book) add(r driver.Request) *waiter {
 		b.giveUp(earlier)
 		earlier.outcome <- outcome{err: errAskedAgain}
 	}
-	w.process, w.again = b.process, b.isKnown(r.ID)
+	w.process, w.again = b.process, b.mayBeThere(r.ID)
 	b.byID[r.ID] = w
 	return w
 }

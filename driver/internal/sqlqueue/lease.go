@@ -56,7 +56,7 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	if e.life.Closed() {
 		return driver.ErrClosed
 	}
-	u := e.book.notKnown(h.ID)
+	u := e.book.unansweredOf(h.ID)
 	arriving := u.mayArrive() // before this request is sent: what takes the ticket before it is executed does no harm
 	err := e.remove(ctx, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })
 	switch {
