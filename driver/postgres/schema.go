@@ -47,7 +47,8 @@ func (s *store) Create(ctx context.Context) error {
 	})
 }
 
-// state reads what is there.
+// state reads what is there. A session remembers what it did not find, until it begins a transaction or locks a table. So it locks
+// one: otherwise it would not see what another has created while Create waited for its lock.
 func (w *wire) state(ctx context.Context, c *pgx.Conn) (t sqlqueue.Tables, err error) {
 	err = c.QueryRow(ctx, w.installed, pgx.QueryExecModeSimpleProtocol).Scan(&t.Tickets, &t.Comment, &t.Complete)
 	return t, err
