@@ -45,12 +45,12 @@ func (s *store) readServer(ctx context.Context) (now int64, err error) {
 // raiseTokens moves AUTO_INCREMENT to the clock of the server. Others may do so at the same time.
 func (s *store) raiseTokens(ctx context.Context, start uint64) error {
 	v := values{"start": start, "raised": "\xfe" + strconv.FormatUint(rand.Uint64(), 36)}
-	_, err := s.exec(ctx, "raise", v)
+	_, _, err := s.exec(ctx, "raise", v)
 	if err == nil {
-		_, err = s.exec(ctx, "raise_clear", v)
+		_, _, err = s.exec(ctx, "raise_clear", v)
 	}
 	if err == nil || code(err) == errDuplicate { // AUTO_INCREMENT is beyond the clock
-		_, err = s.exec(ctx, "raised", v)
+		_, _, err = s.exec(ctx, "raised", v)
 	}
 	return err
 }

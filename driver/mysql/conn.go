@@ -92,10 +92,6 @@ func discard(c *sql.Conn) {
 	_ = c.Close()                                              // it is closed already
 }
 
-func exhausted(s sql.DBStats) bool {
-	return s.MaxOpenConnections > 0 && s.InUse >= s.MaxOpenConnections
-}
-
 // pooled is how requests get their connections. While there is one beyond the pool's limit, the limit is raised.
 func (s *store) pooled() *sqlqueue.Pool[*sql.Conn] {
 	return sqlqueue.NewPool(sqlqueue.Pool[*sql.Conn]{
@@ -103,7 +99,10 @@ func (s *store) pooled() *sqlqueue.Pool[*sql.Conn] {
 			c, err := s.db.Conn(ctx)
 			return c, func() { _ = c.Close() }, err
 		},
-		Exhausted: func() bool { return exhausted(s.db.Stats()) },
+		Exhausted: func() bool {
+			now := s.db.Stats()
+			return now.MaxOpenConnections > 0 && now.InUse >= now.MaxOpenConnections
+		},
 		Open: func(ctx context.Context) (c *sql.Conn, err error) {
 			raiseLimit(s.db, 1)
 			defer func() { // also after a panic in the user's code

@@ -60,7 +60,8 @@
 //
 // If the pool has reached its limit, a request waits 200 ms for a connection, or a quarter of its time if that is less.
 // Then the driver raises the limit by one for the time of the request, so that locks are renewed even while the work
-// that they protect uses all connections.
+// that they protect uses all connections. Renewals and heartbeats have a connection for themselves then: they do not wait for
+// requests that wait in the database.
 //
 // A connection to a server that has become read only (errors 1290, 1792, 1836) is given up for a new one, which may
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
@@ -166,7 +167,7 @@
 //   - pool_size: a connection is used for the time of one request; waiters and holders use none, and renewals are
 //     sent in batches. So it bounds how many acquisitions and releases are under way at once, and not how many
 //     locks there are. A process that waits has two connections beside it, and while the pool is exhausted the driver opens
-//     another one, but not to remove what crashed processes have left: count pool_size + 3 for each process, within
+//     one or two more, but not to remove what crashed processes have left: count pool_size + 4 for each process, within
 //     max_connections. A wait_timeout of some minutes ends the connections of processes that are stopped or cut off; below
 //     a minute it costs reconnections, and nothing else.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release

@@ -72,11 +72,10 @@ type engine interface {
 // Driver takes tickets in a MySQL or MariaDB database. See the package comment.
 type Driver struct {
 	engine
-	e       *sqlqueue.Engine
-	s       *store
-	owned   bool               // the database is ours to close
-	stop    context.CancelFunc // ends the requests that are under way
-	txTurns txTurns
+	e     *sqlqueue.Engine
+	s     *store
+	owned bool               // the database is ours to close
+	stop  context.CancelFunc // ends the requests that are under way
 }
 
 var (
@@ -105,7 +104,7 @@ func newDriver(db *sql.DB, o options, w *wire) *Driver {
 	s := &store{opts: o, w: w, db: db}
 	s.conns = s.pooled()
 	s.listening.Store(&listening{})
-	d := &Driver{s: s, txTurns: newTxTurns()}
+	d := &Driver{s: s}
 	s.closed, d.stop = context.WithCancel(context.Background())
 	d.build(sqlqueue.Options{})
 	return d
@@ -113,7 +112,7 @@ func newDriver(db *sql.DB, o options, w *wire) *Driver {
 
 // build makes the engine. The options are for tests.
 func (d *Driver) build(o sqlqueue.Options) {
-	o.Store, o.Notifier, o.Liveness, o.ListenToWait = d.s, d.s, d.s.opts.liveness, true
+	o.Store, o.Notifier, o.Schema, o.Liveness, o.ListenToWait = d.s, d.s, d.s.described(), d.s.opts.liveness, true
 	d.e = sqlqueue.New(o)
 	d.engine = d.e
 }
@@ -140,7 +139,11 @@ func (d *Driver) Ping(ctx context.Context) error {
 	for _, statement := range []string{
 		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
 	} {
-		if _, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (sql.Result, error) { return d.s.exec(ctx, statement, nil) }); err != nil {
+		err := sqlqueue.Do(ctx, d.e, sqlqueue.Creates, func() error {
+			_, _, err := d.s.exec(ctx, statement, nil)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -149,8 +152,8 @@ func (d *Driver) Ping(ctx context.Context) error {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
-	found, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Twice, func() ([]string, error) {
-		return queryAny(ctx, d.s, "SELECT VERSION()", scanOne[string])
+	found, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Asks, func() ([]string, error) {
+		return query(ctx, d.s, "SELECT VERSION()", scanOne[string])
 	})
 	if err != nil {
 		return "", err

@@ -41,6 +41,7 @@ var Current = current
 // Become changes the edition of a driver that was not used yet.
 func (d *Driver) Become(e Edition) {
 	d.s.w, _ = newWire(e, d.s.opts.prefix) // which was checked
+	d.build(sqlqueue.Options{})
 }
 
 // StatementsText is what programs do with the tables.

@@ -80,7 +80,7 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 	}
 	s.listening.Store(&on)
 	v := maps.Clone(l.v).with(values{"process": process}) // its row, if the ID has not changed since: a range would lock the rows of others
-	if _, err := s.exec(bounded, "listening", v); err != nil {
+	if _, _, err := s.exec(bounded, "listening", v); err != nil {
 		return err
 	}
 	if err := l.test(ctx); err != nil {
@@ -112,7 +112,7 @@ func (l *listener) test(ctx context.Context) error {
 		defer close(tested)
 		backoff := retry.Backoff{First: 50 * time.Millisecond, Most: time.Second} // many may begin at once
 		for retry.Sleep(ctx, backoff.Next(), slept) {
-			_, _ = l.s.exec(ctx, "wake", l.v)
+			_, _, _ = l.s.exec(ctx, "wake", l.v)
 		}
 	}()
 	how, err := l.sleep(ctx)
@@ -146,7 +146,7 @@ func (l *listener) next(ctx context.Context) error {
 		return err
 	}
 	if how == changed {
-		if n, err := l.s.change(ctx, "listening_still", l.v); err != nil || n == 0 {
+		if n, _, err := l.s.exec(ctx, "listening_still", l.v); err != nil || n == 0 {
 			return errDeaf
 		}
 		return nil

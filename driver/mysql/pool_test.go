@@ -111,7 +111,7 @@ func TestVanishedTables(t *testing.T) {
 		}
 		took := testbed.Elapsed(func() {
 			for _, name := range []string{"a", "b"} {
-				if _, err := l.TryAcquire(t.Context(), name); err == nil || errors.Is(err, locker.ErrNotAcquired) || !strings.Contains(err.Error(), "was there before") {
+				if _, err := l.TryAcquire(t.Context(), name); err == nil || errors.Is(err, locker.ErrNotAcquired) || !strings.Contains(err.Error(), "vanished") {
 					t.Errorf("try to acquire %s without tables: %v", name, err)
 				}
 			}

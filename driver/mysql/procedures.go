@@ -65,11 +65,10 @@ func scanDone(rows *sql.Rows) (d done, err error) {
 	return d, err
 }
 
-// procedureStatements are the statements that create the procedures, where they are missing.
+// procedureStatements are the statements that create the procedures.
 func (w *wire) procedureStatements() (all []string) {
 	for _, name := range procedures {
-		text := w.render(name, nil)
-		all = append(all, strings.Replace(text, "CREATE PROCEDURE", "CREATE PROCEDURE IF NOT EXISTS", 1))
+		all = append(all, w.render(name, nil))
 	}
 	return all
 }

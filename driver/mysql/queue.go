@@ -64,7 +64,7 @@ func (s *store) waits() bool { return s.listening.Load().connection != 0 }
 
 // takeFree takes a ticket if the name is free, and refuses it behind an exclusive holder if it does not wait.
 func (s *store) takeFree(ctx context.Context, v values, wait bool) (d done, err error) {
-	switch key, err := s.insert(ctx, "take", v); {
+	switch _, key, err := s.exec(ctx, "take", v); {
 	case code(err) == errNull || code(err) == errDuplicate:
 	case err != nil:
 		return d, err
@@ -92,7 +92,7 @@ func (s *store) late(ctx context.Context, noSlot bool) (sqlqueue.Answer, error) 
 func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sqlqueue.Removal, err error) {
 	v := valuesOf(h.Name, h.ID).with(values{"process": process, "token": 0})
 	if !s.waits() {
-		if n, err := s.change(ctx, "release", v); err != nil || n > 0 {
+		if n, _, err := s.exec(ctx, "release", v); err != nil || n > 0 {
 			return sqlqueue.Removal{Found: n > 0}, err
 		}
 	}
@@ -144,7 +144,7 @@ func (s *store) renewSome(ctx context.Context, rs []driver.Renewal, which []int)
 		holds[i] = rs[of].Hold
 	}
 	v := valuesOfHeld(rs[which[0]].TTL, holds...)
-	n, err := s.change(ctx, "renew", v)
+	n, _, err := s.exec(ctx, "renew", v)
 	if err != nil || n == int64(len(which)) {
 		return which, err
 	}
@@ -172,7 +172,7 @@ func valuesOfHeld(ttl time.Duration, holds ...driver.Hold) values {
 // Shorten implements sqlqueue.Store.
 func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (bool, error) {
 	v := valuesOfHeld(left, h)
-	n, err := s.change(ctx, "shorten", v)
+	n, _, err := s.exec(ctx, "shorten", v)
 	if err == nil && n == 0 { // a row that did not change may have a shorter lease
 		var held []string
 		if held, err = query(ctx, s, s.w.render("renewed", v), scanOne[string]); err != nil || len(held) == 0 {
@@ -184,7 +184,7 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 	}
 	first, err := query(ctx, s, s.w.render("first", valuesOf(h.Name, "")), scanOne[int64])
 	if err == nil && len(first) > 0 {
-		_, _ = s.exec(ctx, "wake_call", values{"process": first[0]})
+		_, _, _ = s.exec(ctx, "wake_call", values{"process": first[0]})
 	}
 	return true, nil // without a notice the waiter asks soon
 }
@@ -198,7 +198,7 @@ func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration
 		statement = "register"
 	}
 	h.Sent = time.Now()
-	h.Number, err = s.insert(ctx, statement, v)
+	_, h.Number, err = s.exec(ctx, statement, v)
 	if l.connection == 0 && err == nil && h.Number > 0 {
 		var m sqlqueue.Mine
 		m, err = s.Mine(ctx, process, false)
@@ -225,7 +225,7 @@ func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.M
 
 // Leave implements sqlqueue.Store.
 func (s *store) Leave(ctx context.Context, process int64) error {
-	_, err := s.exec(ctx, "depart", values{"process": process})
+	_, _, err := s.exec(ctx, "depart", values{"process": process})
 	return err
 }
 

@@ -178,9 +178,6 @@ INSERT IGNORE INTO {tx} (name) SELECT {name} FROM DUAL WHERE {autocommit}
 -- NOWAIT rolls back the whole transaction under innodb_rollback_on_timeout.
 SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE SKIP LOCKED
 
--- tx_try_or_fail: lock it, unless it is missing. An error says that another transaction has locked it.
-SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE NOWAIT
-
 -- tx_rolls_back: whether a lock wait that timed out has rolled back its whole transaction.
 SELECT @@innodb_rollback_on_timeout
 

@@ -18,66 +18,36 @@ type store struct {
 
 	conns     *sqlqueue.Pool[*sql.Conn]
 	closed    context.Context           //nolint:containedctx // ends when Close does
-	created   atomic.Bool               // they were there: they are not created again
 	idleStale atomic.Bool               // idle connections may have ended
 	start     atomic.Uint64             // of the server that statements are meant for; 0: not known
 	before    atomic.Uint64             // the same, of the last one that was known
 	listening atomic.Pointer[listening] // what wakes this process
 }
 
-// exec sends a statement, which is its own transaction.
-func (s *store) exec(ctx context.Context, name string, v values) (sql.Result, error) {
-	return s.execText(ctx, func() string { return s.w.render(name, v) })
-}
-
-// execText is exec for a text, which is made when it is about to be sent.
-func (s *store) execText(ctx context.Context, text func() string) (r sql.Result, err error) {
-	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) (err error) {
-		r, err = c.ExecContext(ctx, text())
+// exec sends a statement, which is its own transaction. It returns how many rows that changed, and the number of the row that it
+// inserted, or what it sets in its place.
+func (s *store) exec(ctx context.Context, name string, v values) (changed, key int64, err error) {
+	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
+		r, err := c.ExecContext(ctx, s.w.render(name, v)) // which asks how late it is: not before the statement is sent
+		if err == nil {
+			changed, err = r.RowsAffected()
+		}
+		if err == nil {
+			key, err = r.LastInsertId()
+		}
 		return err
 	})
-	return r, err
+	return changed, key, err
 }
 
-// change is exec for a statement of which only the number of changed rows matters.
-func (s *store) change(ctx context.Context, name string, v values) (int64, error) {
-	r, err := s.exec(ctx, name, v)
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
-}
-
-// insert is exec for a statement of which only the number of the row that it inserts matters, or what it sets in its place.
-func (s *store) insert(ctx context.Context, name string, v values) (key int64, err error) {
-	r, err := s.exec(ctx, name, v)
-	if err != nil {
-		return 0, err
-	}
-	return r.LastInsertId()
-}
-
-// send sends a request that uses the tables.
+// send sends a request.
 func (s *store) send(ctx context.Context, f func(context.Context, *sql.Conn) error) error {
-	err := s.with(ctx, f)
-	if err == nil {
-		s.created.Store(true)
-	}
-	return explain(err)
+	return explain(s.with(ctx, f))
 }
 
 // query reads the rows of a query.
-func query[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) ([]T, error) {
-	all, err := queryAny(ctx, s, text, scan)
-	if err == nil {
-		s.created.Store(true)
-	}
-	return all, err
-}
-
-// queryAny is query for a query that needs no tables.
-func queryAny[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
-	err = s.with(ctx, func(ctx context.Context, c *sql.Conn) error {
+func query[T any](ctx context.Context, s *store, text string, scan func(*sql.Rows) (T, error)) (all []T, err error) {
+	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
 		rows, err := c.QueryContext(ctx, text)
 		if broken(err) { // a query may be sent again
 			return errors.Join(sqldriver.ErrBadConn, err)
@@ -85,7 +55,7 @@ func queryAny[T any](ctx context.Context, s *store, text string, scan func(*sql.
 		all, err = scanAll(rows, err, scan)
 		return err
 	})
-	return all, explain(err)
+	return all, err
 }
 
 // scanAll reads the rows that a query returned.

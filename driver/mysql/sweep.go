@@ -17,7 +17,7 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 	for n := int64(1); n > 0; { // until all are gone that nobody waits for
 		names, err = query(ctx, s, s.w.render("stale", values{"after": after, "most": most}), scanOne[string])
 		if err == nil {
-			n, err = s.change(ctx, "alone", values{"names": names, "most": most})
+			n, _, err = s.exec(ctx, "alone", values{"names": names, "most": most})
 		}
 		if err != nil {
 			return "", 0, err
@@ -43,7 +43,7 @@ func (s *store) Sweep(ctx context.Context, after string) (last string, busy int6
 func (s *store) sweepProcesses(ctx context.Context) error {
 	silent, err := query(ctx, s, s.w.render("silent", nil), scanOne[int64])
 	if err == nil && len(silent) > 0 {
-		_, err = s.exec(ctx, "reap_processes", values{"numbers": silent})
+		_, _, err = s.exec(ctx, "reap_processes", values{"numbers": silent})
 	}
 	return err
 }
@@ -54,7 +54,7 @@ func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (l
 	if done {
 		statement = "sweep_done"
 	}
-	n, err := s.change(ctx, statement, values{"ttl": life})
+	n, _, err := s.exec(ctx, statement, values{"ttl": life})
 	if err != nil || n > 0 || done {
 		return 0, err
 	}
@@ -68,7 +68,7 @@ func (s *store) SweepTurn(ctx context.Context, life time.Duration, done bool) (l
 // sweepTxs deletes rows of AcquireTx that no transaction has locked.
 func (s *store) sweepTxs(ctx context.Context) error {
 	for {
-		if n, err := s.change(ctx, "tx_sweep", values{"most": batch}); err != nil || n < batch {
+		if n, _, err := s.exec(ctx, "tx_sweep", values{"most": batch}); err != nil || n < batch {
 			return err
 		}
 	}

@@ -1,12 +1,10 @@
 package mysql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
@@ -14,7 +12,7 @@ import (
 
 // AcquireTx waits until no other transaction holds name, and holds it until tx
 // ends, by commit or rollback; a rollback to a savepoint from before the call may
-// end that earlier. It locks a row that is created for the name; rows that nobody
+// end that earlier. It locks a row that is created for the name, with another connection; rows that nobody
 // locks are swept.
 //
 // It excludes other AcquireTx of the name with the same prefix in the same
@@ -23,30 +21,19 @@ import (
 // It waits inside the database, up to innodb_lock_wait_timeout at a time, and then waits on. If ctx
 // ends meanwhile, the connection is lost, and so is the transaction. A deadlock (1213) has rolled tx
 // back, as every deadlock does, and under innodb_rollback_on_timeout=ON a wait that times out has, too: roll back, and
-// begin again. A deadlock occurs between transactions that take several names in different
-// orders and, where pools have no connection left, between several processes that wait for a name
-// that is used for the first time by a transaction that rolls back.
+// begin again. A deadlock occurs between transactions that take several names in different orders.
 func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	if err := d.acquireTx(ctx, tx, name); err != nil {
+	err := d.createTxRow(ctx, name)
+	for waits := true; waits && err == nil; {
+		_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", valuesOf(name, "")))
+		if waits = code(err) == errLockTimeout && ctx.Err() == nil; waits {
+			err = d.lasts(ctx, tx, err)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
 	}
 	return nil
-}
-
-func (d *Driver) acquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	if !d.createTxRow(ctx, name) {
-		defer d.txTurns.enter(ctx, name, txWait)()
-		d.createTxRow(ctx, name) // there may be a connection by now
-	}
-	for {
-		_, err := tx.ExecContext(ctx, d.s.w.render("tx_lock", valuesOf(name, "")))
-		if code(err) != errLockTimeout || ctx.Err() != nil {
-			return err
-		}
-		if err := d.lasts(ctx, tx, err); err != nil {
-			return err
-		}
-	}
 }
 
 // lasts returns nil if tx goes on after a lock wait that timed out. Otherwise the server has rolled it back, and would
@@ -64,90 +51,36 @@ func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
 }
 
 // TryAcquireTx is AcquireTx without waiting. Its error wraps driver.ErrNotAcquired if another
-// transaction holds name. If the pool has no connection left and the name has no row yet,
-// transactions that take new names next to it wait for the end of tx.
+// transaction holds name.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	if err := d.tryAcquireTx(ctx, tx, name); err != nil {
+	err := d.createTxRow(ctx, name)
+	if err == nil {
+		var rows *sql.Rows
+		var found []int
+		rows, err = tx.QueryContext(ctx, d.s.w.render("tx_try", valuesOf(name, "")))
+		if found, err = scanAll(rows, err, scanOne[int]); err == nil && len(found) == 0 {
+			err = driver.ErrNotAcquired
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, err)
 	}
 	return nil
 }
 
-func (d *Driver) tryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	statement, there := "tx_try", d.createTxRow(ctx, name)
-	if !there {
-		statement = "tx_try_or_fail"
-		defer d.txTurns.enter(ctx, name, txTryWait)() // two that find no row must not both create it
-	}
-	v := valuesOf(name, "")
-	rows, err := tx.QueryContext(ctx, d.s.w.render(statement, v))
-	found, err := scanAll(rows, err, scanOne[int])
-	switch {
-	case err == nil && len(found) == 0 && there:
-		return driver.ErrNotAcquired
-	case err == nil && len(found) == 0:
-		_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", v))
-	}
-	switch code(err) {
-	case errNowait:
-		return driver.ErrNotAcquired
-	case errLockTimeout:
-		return cmp.Or(d.lasts(ctx, tx, err), driver.ErrNotAcquired)
-	}
-	return err
-}
-
 // createTxRow creates the row of a name, with another connection, before a transaction
 // locks it: if transactions wait for a row that another one has inserted and rolls back,
-// deadlocks end all but one of them. It reports false where the pool has no connection
-// left for that, or where it did not succeed.
-func (d *Driver) createTxRow(ctx context.Context, name string) bool {
+// deadlocks end all but one of them.
+func (d *Driver) createTxRow(ctx context.Context, name string) error {
 	sqlqueue.StartSweeps(d.e)
-	if exhausted(d.s.db.Stats()) { // the caller may have to wait for its own connection
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
 	v := valuesOf(name, "")
-	_, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (none struct{}, err error) {
+	return sqlqueue.Do(ctx, d.e, sqlqueue.Creates, func() error {
 		found, err := query(ctx, d.s, d.s.w.render("tx_find", v), scanOne[int])
 		if err == nil && len(found) == 0 {
-			_, err = d.s.exec(ctx, "tx_make", v)
+			_, _, err = d.s.exec(ctx, "tx_make", v)
 		}
-		return none, err
+		return err
 	})
-	return err == nil
-}
-
-// How long a transaction waits for others of this process that take the same name. They
-// may wait for a lock of the caller's transaction, which the database can only see when
-// the caller waits there too.
-const (
-	txWait    = 3 * time.Second
-	txTryWait = 100 * time.Millisecond
-)
-
-// txTurns let one transaction of a process at a time lock the row of a name, or of another name with the same slot.
-type txTurns [slots]chan struct{}
-
-func newTxTurns() (t txTurns) {
-	for i := range t {
-		t[i] = make(chan struct{}, 1)
-	}
-	return t
-}
-
-// enter waits for the turn of a name, but at most for bound. The caller calls leave.
-func (t *txTurns) enter(ctx context.Context, name string, bound time.Duration) (leave func()) {
-	turn := t[slotOf(name)]
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	select {
-	case turn <- struct{}{}:
-		return func() { <-turn }
-	case <-ctx.Done():
-		return func() {}
-	}
 }
 
 // Guard ties tx to a lock that is held under the same prefix, in the same
@@ -170,7 +103,10 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 ) error {
 	v := values{"name": lock.Name(), "token": lock.Token()}
 	// Mark it with another connection: tx would lock the whole row, and so whoever wants the name, or another of its slot.
-	n, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Once, func() (int64, error) { return d.s.change(ctx, "guard", v) })
+	n, err := sqlqueue.Repeat(ctx, d.e, sqlqueue.Once, func() (n int64, err error) {
+		n, _, err = d.s.exec(ctx, "guard", v)
+		return n, err
+	})
 	held := n > 0
 	if err == nil && held {
 		var locked []uint64

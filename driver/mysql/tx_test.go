@@ -70,7 +70,7 @@ func TestAcquireTxIsSwept(t *testing.T) {
 	})
 }
 
-// A transaction in the only connection makes its row itself.
+// The row for a transaction in the only connection is made with one beside it.
 func TestAcquireTxInAPoolOfOne(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")

@@ -51,7 +51,8 @@
 // a pooler by the process ID of the session, which a pooler replaces, and leaves no LISTEN on the sessions of a pooler.
 // Requests depend on no state of a session, and use no prepared statements after one was lost. When the pool has been
 // exhausted for 200 ms, or a quarter of the time that a request has, the driver opens a connection beside it, so that
-// a pool of one, used by the work that a lock protects, does not stop the renewals of that lock.
+// a pool of one, used by the work that a lock protects, does not stop the renewals of that lock. Renewals and heartbeats have
+// another one: they do not wait for requests that wait in the database.
 //
 // NOTIFY takes a lock of the whole cluster while its transaction commits: in PostgreSQL all transactions that notify,
 // in all databases of a server, commit one after the other. Here those are the releases of locks that another process
@@ -163,8 +164,8 @@
 //   - create=false, with a schema of its own and the rights above.
 //   - pool_size: a connection is used for the time of one statement; waiters and holders use none, and renewals are
 //     sent in batches. So it bounds how many acquisitions and releases are under way at once, and not how many locks
-//     there are: 4 is a good start. In addition a process has one connection that listens, and opens another one while
-//     the pool is exhausted: pool_size + 2 for each process, within max_connections.
+//     there are: 4 is a good start. In addition a process has one connection that listens, and opens one or two more while
+//     the pool is exhausted: pool_size + 3 for each process, within max_connections.
 //   - A pooler: behind PgBouncer, in any mode, the driver polls for grants, which takes up to 250 ms. Set listen=false,
 //     or give the driver the database's own address if that is too long. PgBouncer refuses the parameters options and
 //     search_path unless it is configured to ignore them.

@@ -117,7 +117,7 @@ func newDriver(pool *pgxpool.Pool, o options, w *wire) *Driver {
 
 // build makes the engine. The options are for tests.
 func (d *Driver) build(o sqlqueue.Options) {
-	o.Store, o.Liveness = d.s, d.s.opts.liveness
+	o.Store, o.Schema, o.Liveness = d.s, d.s.described(), d.s.opts.liveness
 	if d.s.opts.listen {
 		o.Notifier = d.s
 	}
@@ -145,7 +145,7 @@ func (d *Driver) String() string {
 // Ping implements driver.Pinger. It asks for every right that acquiring and releasing need, and changes nothing. An
 // error names the rights that are missing.
 func (d *Driver) Ping(ctx context.Context) error {
-	_, err := sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Creates, func() (struct{}, error) { return struct{}{}, d.s.checkRights(ctx, d.s.w.ping) })
+	err := sqlqueue.Do(ctx, d.Engine, sqlqueue.Creates, func() error { return d.s.checkRights(ctx, d.s.w.ping) })
 	if code(err) == codeDenied {
 		if all := d.s.checkRights(ctx, d.s.w.rights); code(all) == codeDenied {
 			err = all
@@ -168,11 +168,10 @@ func (s *store) checkRights(ctx context.Context, sql string) error {
 
 // ServerVersion implements driver.ServerVersioner.
 func (d *Driver) ServerVersion(ctx context.Context) (version string, err error) {
-	version, err = sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Twice, func() (version string, err error) {
-		err = d.s.with(ctx, func(c *pgx.Conn) error {
+	err = sqlqueue.Do(ctx, d.Engine, sqlqueue.Asks, func() error {
+		return d.s.with(ctx, func(c *pgx.Conn) error {
 			return c.QueryRow(ctx, "SHOW server_version", pgx.QueryExecModeSimpleProtocol).Scan(&version)
 		})
-		return version, err
 	})
 	if err != nil {
 		return "", err

@@ -20,8 +20,7 @@ func (d *Driver) SweepInTurn(context.Context) time.Duration { return sqlqueue.Sw
 
 // Repeat calls f as the driver calls a request that may be sent twice.
 func (d *Driver) Repeat(ctx context.Context, f func() error) error {
-	_, err := sqlqueue.Repeat(ctx, d.Engine, sqlqueue.Twice, func() (struct{}, error) { return struct{}{}, f() })
-	return err
+	return sqlqueue.Do(ctx, d.Engine, sqlqueue.Twice, f)
 }
 
 // SweepEvery changes the interval of a driver that was not used yet.
@@ -41,16 +40,14 @@ func Code(err error) string { return code(err) }
 
 // Create is what a driver does when a statement did not find the tables.
 func (d *Driver) Create(ctx context.Context, missing error) error {
-	d.s.used.Store(false) // as that of a program that has just started
-	_, err := d.s.Tables(ctx, missing, true)
+	_, err := sqlqueue.MakeTables(ctx, d.Engine, missing, true, false) // as that of a program that has just started
 	return err
 }
 
 // CreateInUse is what a driver does when a statement did not find the tables, and another has
 // found them since.
 func (d *Driver) CreateInUse(ctx context.Context, missing error) error {
-	d.s.used.Store(true)
-	_, err := d.s.Tables(ctx, missing, true)
+	_, err := sqlqueue.MakeTables(ctx, d.Engine, missing, true, true)
 	return err
 }
 
@@ -72,6 +69,7 @@ var Current = current
 // Become changes the edition of a driver that was not used yet.
 func (d *Driver) Become(e Edition) {
 	d.s.w, _ = newWire(e, d.s.opts.schema, d.s.opts.prefix, d.s.opts.async) // both were checked
+	d.build(sqlqueue.Options{})
 }
 
 // SchemaText is what a driver would create.

@@ -109,6 +109,40 @@ func TestPoolOfOne(t *testing.T) {
 	}
 }
 
+// The user keeps the only connection of the pool, in a transaction that has the lock of a name. Who wants the name waits for that on
+// a connection beside the pool, which renewals do not need.
+func TestRenewalBesideARequestThatWaits(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithoutListen())
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	r := driver.Request{Name: "b", ID: unique(), TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	tx := begin(t, p)
+	_, err = tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock("+prefix+"_key"+postgres.Version+"('a'))")
+	ok(t, err)
+	waiting, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var group sync.WaitGroup
+	for i := range 3 {
+		group.Go(func() {
+			_, _ = d.Acquire(waiting, driver.Request{Name: "a", ID: fmt.Sprint(i), TTL: time.Second, Wait: true})
+		})
+	}
+	time.Sleep(time.Second) // one waits in the database, and the others for its connection
+	ctx, end := context.WithTimeout(t.Context(), 2*time.Second)
+	defer end()
+	if err := d.Renew(ctx, r.Hold(g.Token), time.Minute); err != nil {
+		t.Errorf("a renewal: %v", err)
+	}
+	cancel()
+	group.Wait()
+	ok(t, tx.Rollback(t.Context()))
+}
+
 // A request that the server does not answer ends with its context, and costs only its connection.
 func TestContextEndsUnanswered(t *testing.T) {
 	t.Parallel()

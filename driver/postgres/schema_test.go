@@ -84,6 +84,47 @@ func TestSchemaMissedLate(t *testing.T) {
 	}
 }
 
+// A driver waits for another that creates the schema, on a connection that has looked for it before. It sees then that it is
+// there, and does not create it again: many programs that start at once would wait for each other.
+func TestSchemaIsCreatedOnce(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	admin := newPool(t, testbed.SharedPostgres(t).URL(), nil)
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	_, err = d.Inspect(t.Context(), "a")
+	ok(t, err)
+	tx, err := admin.Begin(t.Context())
+	ok(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	_, err = tx.Conn().PgConn().Exec(t.Context(), d.SchemaText()).ReadAll()
+	ok(t, err)
+	created := func(q interface {
+		QueryRow(context.Context, string, ...any) pgx.Row
+	},
+	) (last string) {
+		ok(t, q.QueryRow(t.Context(), "SELECT string_agg(xmin::text, ' ' ORDER BY proname) FROM pg_proc WHERE starts_with(proname, $1)", prefix).Scan(&last))
+		return last
+	}
+	before := created(tx)
+	acquired := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(context.WithoutCancel(t.Context()), driver.Request{Name: "a", ID: "1", TTL: time.Second})
+		acquired <- err
+	}()
+	for waiting := false; !waiting; time.Sleep(10 * time.Millisecond) {
+		ok(t, admin.QueryRow(t.Context(), "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND $1 = ANY (pg_blocking_pids(pid))",
+			tx.Conn().PgConn().PID()).Scan(&waiting))
+	}
+	ok(t, tx.Commit(t.Context()))
+	ok(t, <-acquired)
+	if after := created(admin); after != before {
+		t.Error("the functions were created again")
+	}
+}
+
 // A statement did not find the tables, and another of the same driver has found them since: the first is sent again. If
 // they are gone, the error says that they have been there.
 func TestSchemaMissedBesideUse(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
@@ -23,7 +24,6 @@ type store struct {
 
 	unprepared atomic.Bool // prepared statements do not outlive a transaction here
 	strict     atomic.Bool // the database's default isolation has to be overridden
-	used       atomic.Bool // the tables were there
 }
 
 // pooled is how requests get their connections.
@@ -93,6 +93,13 @@ type sending struct {
 	until func() int64 // called then: the last argument; may be nil
 }
 
+// A deadline is an argument that is asked for when the statement is about to be sent: pgx may have to prepare it first, which
+// takes a round trip.
+type deadline func() int64
+
+// Int64Value implements pgtype.Int64Valuer.
+func (d deadline) Int64Value() (pgtype.Int8, error) { return pgtype.Int8{Int64: d(), Valid: true}, nil }
+
 // query sends one statement and returns its rows.
 func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	args = append([]any{s.execMode()}, args...)
@@ -101,7 +108,11 @@ func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[
 			if how.sent != nil {
 				*how.sent = time.Now()
 			}
-			if how.until != nil {
+			switch {
+			case how.until == nil:
+			case args[0] == pgx.QueryExecModeCacheStatement:
+				args = append(args, deadline(how.until))
+			default:
 				args = append(args, how.until())
 			}
 			collect := func(rows pgx.Rows, err error) error {
@@ -121,10 +132,6 @@ func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[
 		s.strict.Store(true)
 	case codeNoStatement, codeStatementExists:
 		s.unprepared.Store(true)
-	default:
-		if err == nil && !s.used.Load() {
-			s.used.Store(true)
-		}
 	}
 	return all, err
 }

@@ -61,7 +61,7 @@ func newWire(e sqlqueue.Edition, schema, prefix string, async bool) (*wire, erro
 	for to, text := range map[*string]string{
 		&w.schema:      schemaSQL + "\n" + functionsSQL + "\n" + backgroundSQL,
 		&w.lock:        "SELECT pg_advisory_xact_lock({schema_key})",
-		&w.installed:   "SELECT {installed}",
+		&w.installed:   "SELECT {installed} FROM pg_catalog.pg_namespace WHERE nspname = 'pg_catalog'", // to lock a table, see state
 		&w.acquire:     "SELECT {acquire}($1::bytea,$2::text,$3::bigint,$4::boolean,$5::bigint,$6::bigint,$7::boolean,$8::bytea,$9::bytea,$10::bigint){commits}",
 		&w.release:     "SELECT {release}($1::bytea,$2::text,$3::bigint){removes}",
 		&w.breaks:      "SELECT {break}($1::bytea,$2::bigint,$3::bigint){removes}",

@@ -71,6 +71,7 @@ func New(path string, opts ...Option) (*Driver, error) {
 	d := &Driver{s: s}
 	d.Engine = sqlqueue.New(sqlqueue.Options{
 		Store: s, Notifier: s, Liveness: liveness, LongestPoll: pollWithoutPipe, SweepEvery: o.sweep, ListenFirst: true,
+		Schema: sqlqueue.Schema{Create: o.create},
 	})
 	s.closing = sqlqueue.Closing(d.Engine)
 	go s.serve()

@@ -37,7 +37,7 @@ func (d *Driver) LimitPages(n int) error {
 
 // Make makes the database if there is none.
 func (d *Driver) Make() error {
-	return d.s.make(context.Background())
+	return d.s.Create(context.Background())
 }
 
 // SlowFiles makes files slowly, until the function that it returns is called: they are open for d.

@@ -141,7 +141,7 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	attempt := func(m mode) error {
 		return s.retryBusy(ctx, func() error {
 			return s.attempt(m, func(t *tx) (err error) {
-				ready, err = t.setUp(m, create)
+				ready, err = t.setUp(create)
 				return err
 			})
 		})
@@ -168,7 +168,10 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 
 // setUp reports whether the tables exist and are of this boot. If it may write, it makes them or, after a
 // reboot, empties them: then all leases are over. It fails if the file is not for this program.
-func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
+func (t *tx) setUp(create bool) (ready bool, err error) {
+	if err := t.enter(); err != nil {
+		return false, err
+	}
 	var application, tables int64
 	_, err1 := t.row([]any{&application}, "PRAGMA application_id")
 	_, err2 := t.row([]any{&tables}, "SELECT count(*) FROM sqlite_master")
@@ -185,7 +188,7 @@ func (t *tx) setUp(m mode, create bool) (ready bool, err error) {
 			return err == nil, err
 		}
 	}
-	if !m.mayChange() {
+	if !t.mayChange() {
 		return false, nil
 	}
 	if tables == 0 {

@@ -43,12 +43,6 @@ func (s *store) Take(ctx context.Context, process int64, r driver.Request, _ fun
 	return a, err
 }
 
-// make makes the database if there is none.
-func (s *store) make(ctx context.Context) error {
-	_, err := run(ctx, s, makes, func(*tx) (struct{}, error) { return struct{}{}, nil })
-	return err
-}
-
 // take takes a ticket of a name that others use.
 func (t *tx) take(r driver.Request) (a sqlqueue.Answer, err error) {
 	if own, found, err := t.findID(r.Name, r.ID); err != nil || found { // a repeated request
@@ -269,10 +263,11 @@ func (*store) Class(err error) sqlqueue.Class {
 	return 0
 }
 
-// Tables implements sqlqueue.Store.
-func (s *store) Tables(ctx context.Context, _ error, create bool) (there bool, err error) {
-	if create {
-		err = s.make(ctx)
-	}
-	return create && err == nil, err
+// Tables implements sqlqueue.Store: where some are missing, there is no database.
+func (*store) Tables(context.Context) (none sqlqueue.Tables, err error) { return none, err }
+
+// Create implements sqlqueue.Store.
+func (s *store) Create(ctx context.Context) error {
+	_, err := run(ctx, s, makes, func(*tx) (struct{}, error) { return struct{}{}, nil })
+	return err
 }

@@ -193,7 +193,7 @@ func (s *store) transaction(ctx context.Context, m mode, f func(*tx) error) erro
 			}
 			return s.attempt(m, func(t *tx) error {
 				if !m.later {
-					if err := t.begin(m); err != nil {
+					if err := t.start(); err != nil {
 						return err
 					}
 				}
@@ -228,14 +228,9 @@ func (s *store) retryBusy(ctx context.Context, f func() error) error {
 	}
 }
 
-// attempt runs f in a transaction, which is committed unless f fails. After the commit it sends the notices of f.
+// attempt runs f, and commits the transaction that f enters unless f fails. After the commit it sends the notices of f.
 func (s *store) attempt(m mode, f func(*tx) error) error {
 	t := &tx{s: s, mode: m, now: s.clock()}
-	if !m.later {
-		if err := t.enter(); err != nil {
-			return err
-		}
-	}
 	err := f(t)
 	if err == nil && t.begun {
 		err = t.exec("COMMIT")
@@ -270,14 +265,6 @@ func (t *tx) enter() error {
 	}
 	t.begun, t.now = true, t.s.clock()
 	return nil
-}
-
-// start begins the transaction of a mode that begins later.
-func (t *tx) start() error {
-	if err := t.enter(); err != nil {
-		return err
-	}
-	return t.begin(t.mode)
 }
 
 // uninterrupted is the context of statements: they take microseconds.

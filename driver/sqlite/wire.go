@@ -101,10 +101,13 @@ const (
 	sqlReapProcesses = `DELETE FROM processes WHERE expires <= ?`
 )
 
-// begin is the beginning of every transaction. One that writes removes everything that has expired, so that all
+// start begins a transaction. One that writes removes everything that has expired, so that all
 // rows it finds afterwards are alive.
-func (t *tx) begin(m mode) error {
-	if err := t.check(); err != nil || !m.mayChange() {
+func (t *tx) start() error {
+	if err := t.enter(); err != nil {
+		return err
+	}
+	if err := t.check(); err != nil || !t.mayChange() {
 		return err
 	}
 	var soonest int64

@@ -10,15 +10,15 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: a release is confirmed while a request for the ticket may still arrive", file: engine + "lease.go",
-			old: "\tif arriving {", new: "\tif arriving && false {",
+			old: "\tcase arriving:", new: "\tcase arriving && false:",
 		},
 		mutant{
 			name: "sqlqueue: a wait that was lost says that there is no ticket while one may still arrive", file: engine + "acquire.go",
-			old: "(errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost)) && e.book.mayArrive(id)", new: "false",
+			old: "saysGone(err) && e.book.unansweredOf(id).mayArrive()", new: "false",
 		},
 		mutant{
 			name: "sqlqueue: an unanswered request for a ticket is none", file: engine + "acquire.go",
-			old: "unanswered, arrives = true, later(arrives, sent)", new: "arrives = later(arrives, sent)",
+			old: "; !mayBe && !saysGone(err) {", new: "; (mayBe || !mayBe) && !saysGone(err) {",
 		},
 		mutant{
 			name: "sqlqueue: the time of a request for a ticket counts from before the wait for a connection", file: engine + "acquire.go",

@@ -3,7 +3,6 @@ package sqlqueue
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -26,7 +25,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	case err != nil:
 		return g, err
 	case !queued:
-		e.book.hold(w)
+		e.book.hold(w, g.Token)
 		if !e.opts.ListenToWait {
 			e.listenFirst(ctx)
 		}
@@ -49,10 +48,13 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 
 // take asks for a ticket until it is granted, refused, or queued.
 func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
-	arrives := e.book.ask(r.ID) // until then a request that was not answered may take the ticket
-	var sent time.Time          // until then the last one that was sent may, unless it is answered
-	defer func() { e.book.asked(r.ID, later(arrives, sent)) }()
-	unanswered := false
+	var sent, arrives time.Time // until then the last request may arrive, and those that were not answered
+	e.book.ask(r.ID)
+	defer func() { // also after a panic in the user's code
+		if mayBe := e.book.asked(r.ID, later(arrives, sent)); !mayBe && !saysGone(err) {
+			err = driver.NoTicket(err)
+		}
+	}()
 	for {
 		answer, err := Repeat(ctx, e, Creates, func() (Answer, error) {
 			a, err := e.store.Take(ctx, w.process, r, func() int64 {
@@ -62,26 +64,18 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 				}
 				return until
 			})
-			if err == nil || a.Sent.IsZero() || e.store.Class(err)&Undone != 0 {
-				sent = time.Time{}
-			} else {
-				unanswered, arrives = true, later(arrives, sent)
+			if err != nil && !a.Sent.IsZero() && e.store.Class(err)&Undone == 0 {
+				arrives = later(arrives, later(sent, time.Now()))
 			}
+			sent = time.Time{}
 			return a, err
 		})
 		if err == nil {
 			e.deliver(answer.Grants)
 			g, queued, err = e.taken(ctx, w, answer)
 		}
-		switch {
-		case queued, g.Token > 0:
-			return g, queued, nil
-		case errors.Is(err, driver.ErrNotAcquired), errors.Is(err, driver.ErrLost):
-			return g, false, err
-		case err != nil && unanswered:
-			return g, false, err
-		case err != nil:
-			return g, false, driver.NoTicket(err)
+		if err != nil || queued || g.Token > 0 {
+			return g, queued, err
 		}
 	}
 }
@@ -146,67 +140,26 @@ func (e *Engine) granted(ctx context.Context, r driver.Request, o outcome) (driv
 	}
 	asked := time.Now()
 	if err := e.Renew(ctx, r.Hold(o.token), r.TTL); err != nil {
-		e.book.forget(r.ID)
 		return driver.Grant{}, err
 	}
 	return driver.Grant{Token: o.token, Asked: asked}, nil
 }
 
-// errArriving says that a ticket that is not there may come to be, by a request that was made before.
-var errArriving = errors.New("a request for the ticket is under way, or was not answered and may still arrive")
+// saysGone reports whether an error says that there is no ticket.
+func saysGone(err error) bool {
+	return errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost)
+}
 
-// gone returns the error of an Acquire. ErrNotAcquired and ErrLost say that there is no ticket: the core releases none.
-// While an unanswered request for it may still arrive, there is another error in their place.
+// errAskedAgain ends a wait whose ticket somebody has asked for again.
+var errAskedAgain = driver.Unavailable(errors.New("the ticket was asked for again meanwhile"))
+
+// gone returns the error of an Acquire that has no ticket. While another request for it may still arrive, the error does not
+// say that there is none: the core would not release it.
 func (e *Engine) gone(id string, err error) error {
-	if (errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost)) && e.book.mayArrive(id) {
-		return notYet(err)
+	if saysGone(err) && e.book.unansweredOf(id).mayArrive() {
+		return driver.Unavailable(errArriving)
 	}
 	return err
-}
-
-// notYet returns the error in place of an answer that the next request to arrive may prove wrong; err is that answer, or
-// why there is none.
-func notYet(err error) error {
-	if err != nil && !errors.Is(err, driver.ErrNotAcquired) && !errors.Is(err, driver.ErrLost) {
-		return err
-	}
-	return driver.Unavailable(errArriving)
-}
-
-// ask records that Acquire asks for a ticket. It returns until when a request of an earlier Acquire may take it.
-func (b *book) ask(id string) (arrives time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if until := b.arriving[id]; !until.Equal(forever) {
-		arrives = until
-	}
-	b.arriving[id] = forever
-	return arrives
-}
-
-// asked records that Acquire asks for a ticket no longer, and until when a request for it may still arrive. Those that
-// cannot arrive any more are forgotten whenever there are twice as many as the last time.
-func (b *book) asked(id string, arrives time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	if until := b.arriving[id]; !until.Equal(forever) { // another Acquire has asked for it meanwhile
-		arrives = later(arrives, until)
-	}
-	if b.arriving[id] = arrives; !arrives.After(now) {
-		delete(b.arriving, id)
-	}
-	if len(b.arriving) > b.tidyAt {
-		maps.DeleteFunc(b.arriving, func(_ string, until time.Time) bool { return until.Before(now) })
-		b.tidyAt = 2 * len(b.arriving)
-	}
-}
-
-// mayArrive reports whether a ticket that is not there may come to be.
-func (b *book) mayArrive(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return time.Now().Before(b.arriving[id])
 }
 
 // A clock estimates the database's clock. A request for a ticket contains the time until which its sender waits for

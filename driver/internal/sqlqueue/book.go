@@ -3,17 +3,22 @@ package sqlqueue
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 )
 
-// A book has the tickets of this process: those that wait, and the IDs of those that are held.
+// A book has the tickets of this process: those that wait, those that are held, and those that may be there although nobody
+// here has them, by their IDs.
 //
 //	add ──> queued ──> granted: by a grant in an answer, by a notice, or by compare ──> held
 //	 │        └─────> ErrLost: the process expired, or the ticket was broken
 //	 └──> remove: granted at once (held), or refused
+//
+// An answer to one request for a ticket says nothing about the others, which may be under way, or were not answered and may
+// arrive later. What is known of an ID holds for all of them.
 //
 // A ticket in the database that this process neither waits for nor holds, since the answer to its request was lost or its
 // caller has left, is the core's to release.
@@ -30,17 +35,17 @@ type book struct {
 	answered   time.Time // when the answer to the last heartbeat came
 	fault      error     // why the last heartbeat failed; nil: it did not
 
-	byID      map[string]*waiter
-	byName    map[string]*waitedFor
-	held      map[string]struct{}
-	arriving  map[string]time.Time // by ID: until then a request for the ticket may still take it; forever, while Acquire asks for it
-	tidyAt    int                  // number of those at which to forget the old ones
-	used      time.Time            // when the last ticket stopped waiting, or was granted at once
-	waited    time.Time            // when the last ticket that was queued stopped waiting
-	missed    bool                 // grants and losses may have been missed
-	news      bool                 // something was granted
-	receiving bool                 // notices arrive
-	opening   chan struct{}        // closed when the listener that was started receives notices, or has failed; else nil
+	byID       map[string]*waiter
+	byName     map[string]*waitedFor
+	held       map[string]uint64 // and its token
+	unanswered map[string]unanswered
+	tidyAt     int           // number of those at which to forget the old ones
+	used       time.Time     // when the last ticket stopped waiting, or was granted at once
+	waited     time.Time     // when the last ticket that was queued stopped waiting
+	missed     bool          // grants and losses may have been missed
+	news       bool          // something was granted
+	receiving  bool          // notices arrive
+	opening    chan struct{} // closed when the listener that was started receives notices, or has failed; else nil
 
 	attending, listening, sweeping bool // the goroutines of these names run
 }
@@ -56,6 +61,7 @@ type waiter struct {
 	name, id string
 	ttl      time.Duration
 	process  int64
+	again    bool         // the ticket was asked for before: what is heard of it may be about an earlier one
 	queued   time.Time    // when it was known to be queued; zero: not yet
 	outcome  chan outcome // of one
 }
@@ -67,14 +73,28 @@ type outcome struct {
 	err   error
 }
 
+// wasQueued reports whether a waiter was known to be queued before a time.
+func (w *waiter) wasQueued(before time.Time) bool {
+	return !w.queued.IsZero() && w.queued.Before(before)
+}
+
 // waitedFor is a name that some waiters wait for.
 type waitedFor struct {
 	waiters int
 	due     time.Time // when to check its queue
 }
 
-// forever is after all times.
-var forever = time.Unix(1<<40, 0)
+// unanswered is what is not known of the requests for a ticket, until a release was answered.
+type unanswered struct {
+	calls int       // of Acquire, which are under way
+	until time.Time // no request arrives later that was not answered; zero: all were answered, and the ticket was not left
+}
+
+// mayArrive reports whether a ticket that is not there may come to be.
+func (u unanswered) mayArrive() bool { return u.calls > 0 || time.Now().Before(u.until) }
+
+// forgetAfter is how long after that a ticket is forgotten that nobody has released.
+const forgetAfter = time.Minute
 
 func newBook(liveness time.Duration) book {
 	var id [8]byte
@@ -83,9 +103,9 @@ func newBook(liveness time.Duration) book {
 		liveness: liveness,
 		changed:  make(chan struct{}, 1), reconnect: make(chan struct{}, 1),
 		process: int64(binary.BigEndian.Uint64(id[:])>>1) | 1, //nolint:gosec // 63 bits
-		byID:    make(map[string]*waiter), byName: make(map[string]*waitedFor), held: make(map[string]struct{}),
-		arriving: make(map[string]time.Time),
-		used:     time.Now(),
+		byID:    make(map[string]*waiter), byName: make(map[string]*waitedFor), held: make(map[string]uint64),
+		unanswered: make(map[string]unanswered),
+		used:       time.Now(),
 	}
 }
 
@@ -96,12 +116,70 @@ func signal(c chan struct{}) {
 	}
 }
 
-// add adds a waiter before its ticket is requested, so that no notice of it is missed.
+// ask records that Acquire asks for a ticket.
+func (b *book) ask(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.note(id, 1, time.Time{})
+}
+
+// asked records that Acquire asks for a ticket no longer, and until when a request that was not answered may arrive; zero:
+// all were answered. It reports whether the ticket may be there, or come to be, by this call or another one.
+func (b *book) asked(id string, until time.Time) (mayBe bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.note(id, -1, until)
+	return b.mayBeThere(id)
+}
+
+// note adds to what is not known of a ticket. With mu held. The old ones are forgotten whenever there are twice as many as
+// the last time.
+func (b *book) note(id string, calls int, until time.Time) {
+	u := b.unanswered[id]
+	u.calls, u.until = u.calls+calls, later(u.until, until)
+	if b.unanswered[id] = u; u == (unanswered{}) {
+		delete(b.unanswered, id)
+	}
+	if len(b.unanswered) > b.tidyAt {
+		maps.DeleteFunc(b.unanswered, func(_ string, u unanswered) bool { return u.calls == 0 && time.Since(u.until) > forgetAfter })
+		b.tidyAt = 2 * len(b.unanswered)
+	}
+}
+
+// mayBeThere reports whether a ticket is held here, or was asked for and may have been left. With mu held.
+func (b *book) mayBeThere(id string) bool {
+	_, held := b.held[id]
+	_, asked := b.unanswered[id]
+	return held || asked
+}
+
+// unansweredOf returns what is not known of the requests for a ticket.
+func (b *book) unansweredOf(id string) unanswered {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unanswered[id]
+}
+
+// released records the answer to a release that was sent when this was not known of the ticket.
+func (b *book) released(id string, then unanswered) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.held, id)
+	if b.unanswered[id] == then {
+		delete(b.unanswered, id)
+	}
+}
+
+// add adds a waiter before its ticket is requested, so that no notice of it is missed. It ends an earlier wait for the ticket.
 func (b *book) add(r driver.Request) *waiter {
 	w := &waiter{name: r.Name, id: r.ID, ttl: r.TTL, outcome: make(chan outcome, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w.process = b.process
+	if earlier := b.byID[r.ID]; earlier != nil {
+		b.giveUp(earlier)
+		earlier.outcome <- outcome{err: errAskedAgain}
+	}
+	w.process, w.again = b.process, b.mayBeThere(r.ID)
 	b.byID[r.ID] = w
 	return w
 }
@@ -145,18 +223,26 @@ func (b *book) remove(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byID[w.id] == w {
-		b.drop(w)
+		b.giveUp(w)
+	}
+}
+
+// giveUp removes a waiter that leaves its ticket, if it was queued. With mu held.
+func (b *book) giveUp(w *waiter) {
+	b.drop(w)
+	if !w.queued.IsZero() {
+		b.note(w.id, 0, b.used)
 	}
 }
 
 // hold records that a ticket was granted at once.
-func (b *book) hold(w *waiter) {
+func (b *book) hold(w *waiter, token uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byID[w.id] == w {
 		b.drop(w)
 	}
-	b.held[w.id] = struct{}{}
+	b.held[w.id] = token
 }
 
 // drop is remove with mu held.
@@ -186,11 +272,23 @@ func (b *book) forget(id string) {
 	delete(b.held, id)
 }
 
+// told returns who waits for a ticket, to be told what was heard of it. If that may be about an earlier one, all are compared.
+// With mu held.
+func (b *book) told(id string) *waiter {
+	w := b.byID[id]
+	if w != nil && w.again {
+		b.missed = true
+		signal(b.changed)
+		return nil
+	}
+	return w
+}
+
 // granted delivers a grant.
 func (b *book) granted(g Grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.byID[g.ID]
+	w := b.told(g.ID)
 	if w == nil {
 		return
 	}
@@ -204,20 +302,19 @@ func (b *book) granted(g Grant) {
 
 // grant is granted with mu held.
 func (b *book) grant(w *waiter, token uint64, until time.Time) {
-	b.held[w.id] = struct{}{}
+	b.held[w.id] = token
 	b.end(w, outcome{token: token, until: until})
 }
 
 // lost delivers a loss. It reports whether the ticket was held here.
-func (b *book) lost(id string) (held bool) {
+func (b *book) lost(h driver.Hold) (held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.byID[id]; w != nil {
+	if w := b.told(h.ID); w != nil {
 		b.end(w, outcome{err: driver.ErrLost})
-		return false
 	}
-	_, held = b.held[id]
-	return held
+	token, held := b.held[h.ID]
+	return held && token == h.Token
 }
 
 // dueNames returns names whose queues are due, at most most of them. None is due again before setDue.
@@ -251,7 +348,7 @@ func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 	there := make(map[string]bool, len(m.Tickets))
 	for _, t := range m.Tickets {
 		there[t.ID] = true
-		if w := b.byID[t.ID]; w != nil && t.Held {
+		if w := b.byID[t.ID]; w != nil && t.Held && (!w.again || w.wasQueued(m.Sent)) {
 			b.grant(w, t.Token, m.Sent.Add(t.Left))
 			news = true
 		}
@@ -260,7 +357,7 @@ func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 		return news
 	}
 	for id, w := range b.byID {
-		if !there[id] && w.process == process && !w.queued.IsZero() && w.queued.Before(m.Sent) {
+		if !there[id] && w.process == process && w.wasQueued(m.Sent) {
 			b.end(w, outcome{err: driver.ErrLost})
 		}
 	}

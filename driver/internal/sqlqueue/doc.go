@@ -52,6 +52,10 @@
 // answer contains the time, and it is sent again. A store that executes the requests of a process in order
 // needs none of this: it answers whatever the time is.
 //
+// Several calls may ask for one ticket. The answer to one of them says nothing about the others, so all of this is by the
+// ticket's ID, until a release was answered. Notices of a ticket that was asked for before may be about an earlier one with its
+// ID: they are not believed, but all tickets of the process are read.
+//
 // # What is left behind
 //
 // Whoever uses a queue removes the expired tickets in its way. The others are removed by a sweep of all queues, which one
@@ -62,6 +66,6 @@
 // store.go: what a dialect implements. engine.go: the parts together. acquire.go, lease.go: the methods of
 // driver.Driver. book.go: the tickets that this process waits for and holds. process.go: its row. attend.go: the
 // background task of a process that waits. listen.go, notice.go: notices. sweep.go: sweeps. retry.go: errors, requests
-// that are sent again, and tables that are missing. pool.go: the connection beside an exhausted pool.
-// sqlqueue.go, schema.go: bounds of times, and the hash that identifies a version of a schema.
+// that are sent again. schema.go: tables that are missing or of another version, and the hash that identifies one. pool.go:
+// the connections beside an exhausted pool. sqlqueue.go: bounds of times.
 package sqlqueue

@@ -3,6 +3,7 @@ package sqlqueue
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -13,6 +14,7 @@ import (
 type Options struct {
 	Store    Store
 	Notifier Notifier // nil: none
+	Schema   Schema
 	Liveness time.Duration
 
 	ListenToWait bool // listen as long as something waits; false: also while something is held, for notices of losses
@@ -34,6 +36,7 @@ type Engine struct {
 	notifyLoss func(driver.Hold, error)
 
 	registering chan struct{} // one goroutine registers the process
+	used        atomic.Bool   // the tables were there
 
 	life    *life.Life
 	closing sync.Once

@@ -2,6 +2,7 @@ package sqlqueue
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -23,6 +24,7 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) (errs []erro
 }
 
 func (e *Engine) renew(ctx context.Context, rs []driver.Renewal) []error {
+	ctx = context.WithValue(ctx, haste{}, inTime)
 	renewed, err := Repeat(ctx, e, Twice, func() ([]int, error) { return e.store.Renew(ctx, rs) })
 	errs := slices.Repeat([]error{driver.ErrLost}, len(rs))
 	if err != nil {
@@ -54,27 +56,34 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	if e.life.Closed() {
 		return driver.ErrClosed
 	}
-	arriving := e.book.mayArrive(h.ID) // before this request is sent: what takes the ticket before it is executed does no harm
-	err := e.remove(ctx, h.ID, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })
-	if arriving {
-		return notYet(err)
+	u := e.book.unansweredOf(h.ID)
+	arriving := u.mayArrive() // before this request is sent: what takes the ticket before it is executed does no harm
+	err := e.remove(ctx, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })
+	switch {
+	case err != nil && !errors.Is(err, driver.ErrLost):
+		return err
+	case arriving:
+		return driver.Unavailable(errArriving)
 	}
+	e.book.released(h.ID, u)
 	return err
 }
+
+// errArriving says that a ticket that is not there may come to be, by a request that was made before.
+var errArriving = errors.New("a request for the ticket is under way, or was not answered and may still arrive")
 
 // Break implements driver.Breaker.
 func (e *Engine) Break(ctx context.Context, name string, token uint64) error {
 	if token == 0 || token > math.MaxInt64 { // no ticket has such a token
 		return driver.ErrLost
 	}
-	return e.remove(ctx, "", func() (Removal, error) { return e.store.Break(ctx, e.book.current(), name, token) })
+	return e.remove(ctx, func() (Removal, error) { return e.store.Break(ctx, e.book.current(), name, token) })
 }
 
-// remove sends a request that removes a ticket. The ID is given if it may be held here.
-func (e *Engine) remove(ctx context.Context, id string, f func() (Removal, error)) error {
+// remove sends a request that removes a ticket.
+func (e *Engine) remove(ctx context.Context, f func() (Removal, error)) error {
 	r, err := Repeat(ctx, e, Once, f)
 	e.deliver(r.Grants)
-	e.book.forget(id)
 	if err != nil {
 		return err
 	}

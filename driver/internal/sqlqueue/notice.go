@@ -30,7 +30,7 @@ func (in *Inbox) Due(name string) {
 
 // Lost says that a ticket was removed by somebody else.
 func (in *Inbox) Lost(h driver.Hold) {
-	if in.e.book.lost(h.ID) && in.e.notifyLoss != nil {
+	if in.e.book.lost(h) && in.e.notifyLoss != nil {
 		in.e.notifyLoss(h, errRemoved)
 	}
 }

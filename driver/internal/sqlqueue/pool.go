@@ -5,25 +5,33 @@ import (
 	"time"
 )
 
-// A Pool lends connections of the user's pool and, while that is exhausted, one beside it: work may hold all connections
-// while the locks that protect it have to be renewed. Requests that wait for the one beside it pass it on.
+// A Pool lends connections of the user's pool and, while that is exhausted, two beside it: work may hold all connections
+// while the locks that protect it have to be renewed. One is for what has to be done in time, which does not take long, and one
+// for requests that may wait in the database for as long as their callers do. Requests that wait for one pass it on.
 type Pool[C any] struct {
 	// Get waits for a connection of the user's pool; free returns it.
 	Get func(ctx context.Context) (c C, free func(), err error)
 	// Exhausted reports whether a request may have to wait for others; nil: it may.
 	Exhausted func() bool
 
-	Open    func(ctx context.Context) (C, error) // opens one beside the pool
+	Open    func(ctx context.Context) (C, error) // opens one beside it
 	Close   func(C)                              // closes that
 	IsAlive func(C) bool                         // reports whether it may be passed on
 
-	passed chan C
-	opened chan struct{} // held while there is one beside the pool
+	inTime, others spare[C]
 }
+
+// A spare is a connection beside the pool.
+type spare[C any] struct {
+	passed chan C
+	opened chan struct{} // held while there is one
+}
+
+func newSpare[C any]() spare[C] { return spare[C]{make(chan C), make(chan struct{}, 1)} }
 
 // NewPool makes a Pool of the given functions.
 func NewPool[C any](p Pool[C]) *Pool[C] {
-	p.passed, p.opened = make(chan C), make(chan struct{}, 1)
+	p.inTime, p.others = newSpare[C](), newSpare[C]()
 	return &p
 }
 
@@ -49,14 +57,17 @@ func (p *Pool[C]) Use(ctx context.Context, f func(C) error) error {
 	return err
 }
 
-// beside calls f with the one connection beside the pool, which lasts as long as requests wait for it.
+// beside calls f with a connection beside the pool, which lasts as long as requests wait for it.
 func (p *Pool[C]) beside(ctx context.Context, f func(C) error) (err error) {
 	var c C
-	open := false
+	s, open := &p.others, false
+	if ctx.Value(haste{}) == inTime {
+		s = &p.inTime
+	}
 	select {
-	case c = <-p.passed:
+	case c = <-s.passed:
 		open = true
-	case p.opened <- struct{}{}:
+	case s.opened <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -68,7 +79,7 @@ func (p *Pool[C]) beside(ctx context.Context, f func(C) error) (err error) {
 		if open {
 			finally(returned, func() { p.Close(c) })
 		}
-		<-p.opened
+		<-s.opened
 	}()
 	if !open {
 		if c, err = p.Open(ctx); err != nil {
@@ -80,7 +91,7 @@ func (p *Pool[C]) beside(ctx context.Context, f func(C) error) (err error) {
 	returned = true
 	if p.IsAlive(c) {
 		select {
-		case p.passed <- c:
+		case s.passed <- c:
 			passedOn = true
 		default:
 		}
@@ -99,11 +110,10 @@ func finally(returned bool, free func()) {
 }
 
 // patience is how long a request waits for a connection of an exhausted pool before it opens one beside it. Most of ctx's
-// time is left for the request itself: the renewal of a short lease has little. A sweep leaves the one beside the pool to
-// what has to be done in time.
+// time is left for the request itself: the renewal of a short lease has little. A sweep waits.
 func patience(ctx context.Context) time.Duration {
 	const most = 200 * time.Millisecond
-	if ctx.Value(sweeping{}) != nil {
+	if ctx.Value(haste{}) == sweeping {
 		return time.Hour
 	}
 	if end, ok := ctx.Deadline(); ok {
@@ -112,5 +122,10 @@ func patience(ctx context.Context) time.Duration {
 	return most
 }
 
-// sweeping is the key of a value in the contexts of sweeps.
-type sweeping struct{}
+// haste is the key of a value in the contexts of requests, which have none otherwise.
+type haste struct{}
+
+const (
+	inTime   = "in time" // a lease or the tickets of a process end unless it is done
+	sweeping = "sweeping"
+)

@@ -3,16 +3,19 @@ package sqlqueue
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // A fakePool has one connection, and may open another one. A connection is the number of those that were opened before it.
 type fakePool struct {
 	free   chan struct{}
-	opened int
+	opened atomic.Int64
 	open   atomic.Int64
 	panics bool // in the user's code that opens a connection
 }
@@ -33,9 +36,8 @@ func newFakePool() (*fakePool, *Pool[int]) {
 			if f.panics {
 				panic("the user's")
 			}
-			f.opened++
 			f.open.Add(1)
-			return f.opened, nil
+			return int(f.opened.Add(1)), nil
 		},
 		Close:   func(int) { f.open.Add(-1) },
 		IsAlive: func(int) bool { return true },
@@ -101,7 +103,7 @@ func TestConnectionBesideThePool(t *testing.T) {
 		}
 		swept := make(chan error, 1)
 		go func() {
-			swept <- p.Use(context.WithValue(ctx, sweeping{}, true), func(int) error { return nil })
+			swept <- p.Use(context.WithValue(ctx, haste{}, sweeping), func(int) error { return nil })
 		}()
 		for range 5 {
 			if err := <-ended; err != nil {
@@ -109,11 +111,50 @@ func TestConnectionBesideThePool(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if f.opened != 1 || f.open.Load() != 0 {
-			t.Errorf("%d were opened, and %d are open", f.opened, f.open.Load())
+		if f.opened.Load() != 1 || f.open.Load() != 0 {
+			t.Errorf("%d were opened, and %d are open", f.opened.Load(), f.open.Load())
 		}
 		if err := <-swept; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a sweep without a connection of the pool: %v", err)
+		}
+	})
+}
+
+// A request for a ticket, which may wait in the database for as long as its caller does, and others that wait for its connection,
+// hold up neither renewals nor heartbeats.
+func TestRenewalBesideARequestThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, p := newFakePool()
+		<-f.free
+		quick := func(ctx context.Context) error { return p.Use(ctx, func(int) error { return nil }) }
+		s := &fakeStore{renew: quick}
+		s.take = func(until int64) (Answer, error) {
+			err := p.Use(t.Context(), func(int) error { time.Sleep(10 * time.Second); return nil })
+			return Answer{Sent: time.Now(), Result: Granted, Token: 1}, err
+		}
+		e := New(Options{Store: s, Liveness: 4 * time.Second})
+		defer e.Close()
+		var acquiring sync.WaitGroup
+		for range 3 {
+			acquiring.Go(func() { _, _ = e.Acquire(t.Context(), driver.Request{Name: "a", TTL: time.Minute}) })
+		}
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := e.Renew(ctx, driver.Hold{Name: "b", ID: "b", Token: 1}, time.Minute); err != nil {
+			t.Errorf("a renewal: %v", err)
+		}
+		ctx, cancel = e.bound(t.Context())
+		defer cancel()
+		if err := quick(ctx); err != nil {
+			t.Errorf("a heartbeat: %v", err)
+		}
+		if n := f.open.Load(); n != 1 {
+			t.Errorf("%d connections are open", n)
+		}
+		acquiring.Wait()
+		if n := f.open.Load(); n != 0 {
+			t.Errorf("%d connections are open afterwards", n)
 		}
 	})
 }

@@ -82,10 +82,9 @@ func (b *book) leave() (process int64, known bool) {
 // heartbeatEvery is the time between two heartbeats.
 func (e *Engine) heartbeatEvery() time.Duration { return e.opts.Liveness / 4 }
 
-// bound bounds a request of a process for itself: the next one does not wait for one that hangs, nor does a renewal wait
-// for the connection that it has.
+// bound bounds a request of a process for itself, which has to be done in time: the next one does not wait for one that hangs.
 func (e *Engine) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, max(e.heartbeatEvery(), 100*time.Millisecond))
+	return context.WithTimeout(context.WithValue(ctx, haste{}, inTime), max(e.heartbeatEvery(), 100*time.Millisecond))
 }
 
 // heartbeat shows that a process lives; alive is false if it has expired. It returns the tickets that were granted to
@@ -118,14 +117,14 @@ func (e *Engine) register(ctx context.Context, then int64, asked time.Time) erro
 	if registered {
 		e.book.expired(process)
 	}
-	_, err := Repeat(ctx, e, Twice, func() (none struct{}, err error) {
+	err := Do(ctx, e, Twice, func() (err error) {
 		for late := true; late && !e.life.Closed(); {
 			bound, cancel := e.bound(ctx)
 			err = e.showNewProcess(bound)
 			late = err != nil && bound.Err() != nil && ctx.Err() == nil
 			cancel()
 		}
-		return none, err
+		return err
 	})
 	if err == nil {
 		e.attend()

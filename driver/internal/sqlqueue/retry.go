@@ -23,6 +23,7 @@ const (
 	Once    Kind = iota // not after its connection broke
 	Twice               // also then
 	Creates             // also then, and if there are no tables yet they are created: the others find nothing there
+	Asks                // as Twice: it needs no tables
 )
 
 // Repeat calls f, which sends a request, until it succeeds or fails for good, and marks its error for the core. When ctx
@@ -35,11 +36,14 @@ func Repeat[T any](ctx context.Context, e *Engine, k Kind, f func() (T, error)) 
 		}
 		before := err
 		if answer, err = f(); err == nil {
+			if k != Asks && !e.used.Load() {
+				e.used.Store(true)
+			}
 			return answer, nil
 		}
 		if e.store.Class(err)&Missing != 0 && created < creations && ctx.Err() == nil {
 			var there bool
-			if there, err = e.store.Tables(ctx, err, k == Creates); there {
+			if there, err = MakeTables(ctx, e, err, k == Creates, e.used.Load()); there {
 				created++
 				continue
 			} else if err == nil {
@@ -63,6 +67,12 @@ func Repeat[T any](ctx context.Context, e *Engine, k Kind, f func() (T, error)) 
 			return answer, e.explain(ctx, errors.Join(context.Cause(ctx), err))
 		}
 	}
+}
+
+// Do is Repeat for a request whose answer is no more than its error.
+func Do(ctx context.Context, e *Engine, k Kind, f func() error) error {
+	_, err := Repeat(ctx, e, k, func() (none struct{}, err error) { return none, f() })
+	return err
 }
 
 // explain marks the error of a request for the core. It returns ErrClosed if Close ended the request.

@@ -1,9 +1,14 @@
 package sqlqueue
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strings"
+	"time"
+
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // An Edition is a version of the tables and of what works on them, and a hash of their text. The names of what programs
@@ -21,14 +26,62 @@ const commentBegin = "locker: tickets, schema "
 // Comment is that of the table of tickets.
 func (e Edition) Comment() string { return commentBegin + e.String() }
 
-// Differs says that the table of tickets, which has a comment, is of another edition.
-func (e Edition) Differs(table, comment string) string {
+// A Schema is how programs that need an Edition say what is wrong with the tables.
+type Schema struct {
+	Edition Edition
+	Tickets string // the table
+	Package string // has a function Schema
+	Upgrade string // how to move on from another edition
+	Create  bool   // whether this program may create the tables
+}
+
+// differs returns the error of a program whose tables are of another edition.
+func (s *Schema) differs(comment string, missing error) error {
 	have, ok := strings.CutPrefix(comment, commentBegin)
 	if !ok {
 		have = "unknown, or the table is another program's"
 	}
-	return "the table " + table + " is of schema version " + have + ", and this program needs version " + e.String() +
-		": run programs of one version only. "
+	return fmt.Errorf("the table %s is of schema version %s, and this program needs version %s: run programs of one version only. %s (%w)",
+		s.Tickets, have, s.Edition, s.Upgrade, missing)
+}
+
+// missing returns the error of a program that cannot create tables: cause is why, if it has tried.
+func (s *Schema) missing(missing, cause error) error {
+	how := fmt.Sprintf("; create them with the SQL that %s.Schema returns (locker schema %[1]s)", s.Package)
+	if cause != nil {
+		return fmt.Errorf("tables of locker are missing (%v) and could not be created: %w%s", missing, cause, how) //nolint:errorlint // the cause says what can be done
+	}
+	return fmt.Errorf("tables of locker are missing (%w)%s", missing, how)
+}
+
+// MakeTables is called when a request has failed because tables are missing. It creates them, if create is set and this
+// program may. There says that the request can be sent again. With neither that nor an error nobody has created tables
+// yet. Tables that have vanished since this program has used them are an error: to create them again would grant what
+// others hold.
+func MakeTables(ctx context.Context, e *Engine, missing error, create, used bool) (there bool, err error) {
+	s := &e.opts.Schema
+	is, err := e.store.Tables(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case is.Tickets && is.Comment != s.Edition.Comment():
+		return false, s.differs(is.Comment, missing)
+	case is.Complete: // somebody has created it since the request failed
+		return true, nil
+	case used && !is.Tickets:
+		return false, fmt.Errorf("tables of locker have vanished since they were first used (%w): restore them, "+
+			"or end all programs that hold locks before new ones are created", missing)
+	case is.Tickets && (used || !create): // somebody creates them, one after the other
+		return retry.Sleep(ctx, 100*time.Millisecond, nil), nil
+	case !s.Create:
+		return false, s.missing(missing, nil)
+	case !create:
+		return false, nil
+	}
+	if err = e.store.Create(ctx); err != nil && e.store.Class(err)&(Passing|Down) == 0 {
+		err = s.missing(missing, err)
+	}
+	return err == nil, err
 }
 
 // Hash returns eight hexadecimal digits that identify a text of SQL. Comments and blanks do

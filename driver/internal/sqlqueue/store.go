@@ -75,11 +75,10 @@ type Store interface {
 	Queue(ctx context.Context, name string) ([]driver.Ticket, error)
 	Names(ctx context.Context) ([]string, error)
 
-	// Tables is called when a request has failed because tables are missing. It creates them, if create is set and this
-	// program may. There says that the request can be sent again. With neither that nor an error nobody has created tables
-	// yet. Tables that have vanished since this program has used them are an error: to create them again would grant what
-	// others hold.
-	Tables(ctx context.Context, missing error, create bool) (there bool, err error)
+	// Tables reads what the database has of the tables, when a request has failed because some are missing, and Create creates
+	// what is missing. Many programs may do so at once. It leaves tables of another edition as they are.
+	Tables(ctx context.Context) (Tables, error)
+	Create(ctx context.Context) error
 
 	// Class says what an error of these methods means. It is not asked about the end of the request's context.
 	Class(err error) Class
@@ -90,6 +89,13 @@ const (
 	RenewMost = 5000
 	DueMost   = 1000
 )
+
+// Tables is what a database has.
+type Tables struct {
+	Tickets  bool   // the table of tickets
+	Comment  string // on that: see Edition
+	Complete bool   // all that belongs to it is there, too
+}
 
 // A Class is what an error says about a request. Without any bit it was perhaps executed, and sending it again is of no use.
 type Class uint8

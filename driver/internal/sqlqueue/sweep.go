@@ -56,7 +56,7 @@ func SweepInTurn(e *Engine) time.Duration {
 
 // sweepTurn asks for the turn to sweep, or gives it up. It returns how long others have it.
 func (e *Engine) sweepTurn(life time.Duration, done bool) (left time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(context.WithValue(e.life, sweeping{}, true), sweepBound)
+	ctx, cancel := context.WithTimeout(context.WithValue(e.life, haste{}, sweeping), sweepBound)
 	defer cancel()
 	return e.store.SweepTurn(ctx, life, done)
 }
@@ -76,7 +76,7 @@ func (e *Engine) sweepUntilDone() (swept bool) {
 
 // Sweep removes expired tickets, from some queues with each request. After Close it has CloseBound to finish one.
 func Sweep(ctx context.Context, e *Engine) (busy int64, err error) {
-	until, cancel := context.WithTimeout(context.WithValue(context.WithoutCancel(ctx), sweeping{}, true), sweepBound)
+	until, cancel := context.WithTimeout(context.WithValue(context.WithoutCancel(ctx), haste{}, sweeping), sweepBound)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(CloseBound, cancel) })
 	defer stop()

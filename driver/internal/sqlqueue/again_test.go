@@ -1,0 +1,255 @@
+package sqlqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// The tests of this file ask for one ticket several times. An answer to one request says nothing about the others.
+
+// newAgain makes an engine over a store that answers requests for tickets one after the other: each request that is in time
+// takes the next of the answers.
+func newAgain(t *testing.T, answers ...func() (Answer, error)) (*Engine, *fakeStore) {
+	n := int64(0)
+	s := &fakeStore{
+		take: func(until int64) (Answer, error) {
+			if until == 0 {
+				return Answer{Sent: time.Now(), Result: Late, Now: storeTime}, nil
+			}
+			next := answers[0]
+			answers = answers[1:]
+			return next()
+		},
+		heartbeat: func(int64) Heartbeat {
+			n++
+			return Heartbeat{Number: n, Mine: Mine{Sent: time.Now()}}
+		},
+	}
+	e := New(Options{Store: s, Liveness: time.Second})
+	t.Cleanup(func() { _ = e.Close() })
+	return e, s
+}
+
+// after returns an answer after a while.
+func after(d time.Duration, a Answer, err error) func() (Answer, error) {
+	return func() (Answer, error) {
+		a.Sent = time.Now()
+		time.Sleep(d)
+		return a, err
+	}
+}
+
+var waits = driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true, Renewed: true}
+
+// acquiring calls Acquire, and returns its error when it has returned.
+func acquiring(ctx context.Context, e *Engine, r driver.Request) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := e.Acquire(ctx, r)
+		ended <- err
+	}()
+	synctest.Wait()
+	return ended
+}
+
+// Two ask for one ticket at once, and one of them is answered, or fails: while the request of the other is under way, or was
+// not answered and may arrive, a release is not confirmed. Afterwards it is.
+func TestReleaseWhileAnotherAsks(t *testing.T) {
+	const second = time.Second
+	for name, answer := range map[string]func() (Answer, error){
+		"granted": after(0, Answer{Result: Granted, Token: 1}, nil),
+		"refused": after(0, Answer{Result: Refused}, nil),
+		"undone":  after(0, Answer{}, errUnsent),
+		"broken":  after(0, Answer{}, errBroken),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, _ := newAgain(t, after(5*second, Answer{}, errBroken), answer)
+				first := acquiring(t.Context(), e, waits)
+				if err := <-acquiring(t.Context(), e, waits); saysGone(err) || errors.Is(err, driver.ErrNoTicket) {
+					t.Errorf("while another request is under way: %v", err)
+				}
+				for range 4 {
+					if err := e.Release(t.Context(), waits.Hold(0)); !errors.Is(err, driver.ErrUnavailable) {
+						t.Errorf("a release while a request is under way: %v", err)
+					}
+					time.Sleep(second)
+				}
+				if err := <-first; !errors.Is(err, errBroken) {
+					t.Errorf("the first: %v", err)
+				}
+				if err := e.Release(t.Context(), waits.Hold(0)); !errors.Is(err, driver.ErrLost) { // takeBound is over
+					t.Errorf("the release afterwards: %v", err)
+				}
+				if len(e.book.unanswered) > 0 || len(e.book.held) > 0 {
+					t.Error("the book has the ticket after its release")
+				}
+			})
+		})
+	}
+}
+
+// The answer to a release says nothing about a request for the ticket that began after it was sent.
+func TestReleaseIsAnsweredWhileAnotherAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{}, errBroken), after(2*time.Second, Answer{}, errBroken))
+		_, _ = e.Acquire(t.Context(), waits)
+		time.Sleep(takeBound + time.Second)
+		s.removing = time.Second
+		var releasing sync.WaitGroup
+		releasing.Go(func() {
+			if err := e.Release(t.Context(), waits.Hold(0)); !errors.Is(err, driver.ErrLost) {
+				t.Errorf("the release of a ticket that is not there: %v", err)
+			}
+		})
+		synctest.Wait()
+		ended := acquiring(t.Context(), e, waits)
+		releasing.Wait()
+		s.removing = 0
+		for range 3 { // while it asks, and while its request may arrive
+			if err := e.Release(t.Context(), waits.Hold(0)); !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("a release while another asks: %v", err)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if err := <-ended; !errors.Is(err, errBroken) {
+			t.Errorf("acquire: %v", err)
+		}
+	})
+}
+
+// A request was not answered, or its caller has left, and the next one for the ticket was not sent: there may be a ticket.
+func TestNoTicketAfterAnEarlierRequest(t *testing.T) {
+	for name, earlier := range map[string]func() (Answer, error){
+		"unanswered": after(0, Answer{}, errBroken),
+		"queued":     after(0, Answer{Result: Queued, Due: time.Hour}, nil),
+		"granted":    after(0, Answer{Result: Granted, Token: 1}, nil),
+	} {
+		for _, later := range []time.Duration{0, takeBound + time.Second} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					unsent := after(0, Answer{}, errUnsent)
+					e, s := newAgain(t, earlier, unsent, unsent)
+					s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1}})
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_, _ = e.Acquire(ctx, waits)
+					time.Sleep(later)
+					if _, err := e.Acquire(t.Context(), waits); !errors.Is(err, errUnsent) || errors.Is(err, driver.ErrNoTicket) {
+						t.Errorf("%v later: %v", later, err)
+					}
+					time.Sleep(takeBound)
+					_ = e.Release(t.Context(), waits.Hold(0))
+					if _, err := e.Acquire(t.Context(), waits); !errors.Is(err, driver.ErrNoTicket) {
+						t.Errorf("after its release: %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A wait ends when the ticket is asked for again: its grant is told to the later caller alone.
+func TestWaitWhoseTicketIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queued := after(0, Answer{Result: Queued, Due: time.Hour}, nil)
+		e, s := newAgain(t, queued, queued)
+		s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		first, second := acquiring(ctx, e, waits), acquiring(ctx, e, waits)
+		s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1, Held: true, Left: time.Minute}})
+		if err := <-second; err != nil {
+			t.Errorf("the second: %v", err)
+		}
+		if err := <-first; !errors.Is(err, errAskedAgain) || errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("the first: %v", err)
+		}
+	})
+}
+
+// A ticket was asked for without an answer, granted or broken, and asked for again. Notices of the earlier one, which are late,
+// say nothing about the one that waits.
+func TestLateNoticesOfAnEarlierTicket(t *testing.T) {
+	for name, notice := range map[string]string{
+		"granted": GrantText(Grant{ID: waits.ID, Token: 1, Heartbeat: 1}),
+		"lost":    LostText(waits.Hold(1)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, s := newAgain(t, after(0, Answer{}, errBroken), after(time.Second, Answer{Result: Queued, Due: time.Hour}, nil))
+				s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 2}})
+				_, _ = e.Acquire(t.Context(), waits)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				ended := acquiring(ctx, e, waits)
+				in := &Inbox{e}
+				in.Text(notice) // before it is known to be queued
+				time.Sleep(2 * time.Second)
+				in.Text(notice)
+				time.Sleep(2 * time.Second)
+				select {
+				case err := <-ended:
+					t.Fatalf("the wait has ended: %v", err)
+				default:
+				}
+				s.mine.Store(nil)
+				if in.Text(notice); !errors.Is(<-ended, driver.ErrLost) || ctx.Err() != nil {
+					t.Error("a loss is not noticed")
+				}
+			})
+		})
+	}
+}
+
+// A ticket is held that was asked for again after an earlier one with its ID was broken. The notice of that, which is late,
+// does not end its lease.
+func TestLateNoticeOfALossBeforeTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := newAgain(t, after(0, Answer{}, errBroken), after(0, Answer{Result: Granted, Token: 2}, nil))
+		var lost []driver.Hold
+		e.NotifyLoss(func(h driver.Hold, _ error) { lost = append(lost, h) })
+		_, _ = e.Acquire(t.Context(), waits)
+		if _, err := e.Acquire(t.Context(), waits); err != nil {
+			t.Fatal(err)
+		}
+		in := &Inbox{e}
+		if in.Text(LostText(waits.Hold(1))); len(lost) > 0 {
+			t.Errorf("%v is lost, and token 2 is held", lost)
+		}
+		if in.Text(LostText(waits.Hold(2))); len(lost) != 1 {
+			t.Errorf("%v are lost", lost)
+		}
+	})
+}
+
+// What was read of an earlier ticket, before the present one was known to be queued, is no grant of that.
+func TestReadsAnEarlierTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook(time.Second)
+		b.ask(waits.ID)
+		b.asked(waits.ID, time.Now())
+		earlier := Mine{Sent: time.Now(), Tickets: []Ticket{{ID: waits.ID, Token: 1, Held: true, Left: time.Minute}}}
+		w := b.add(waits)
+		b.compare(earlier, b.process, true)
+		time.Sleep(time.Second)
+		b.queued(w, time.Hour)
+		b.compare(earlier, b.process, true)
+		select {
+		case o := <-w.outcome:
+			t.Errorf("token %d was granted (%v)", o.token, o.err)
+		default:
+		}
+		time.Sleep(time.Second)
+		b.compare(Mine{Sent: time.Now(), Tickets: []Ticket{{ID: waits.ID, Token: 2, Held: true, Left: time.Minute}}}, b.process, true)
+		if o := <-w.outcome; o.token != 2 {
+			t.Errorf("token %d was granted (%v)", o.token, o.err)
+		}
+	})
+}
