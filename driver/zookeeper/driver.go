@@ -33,10 +33,10 @@ type Driver struct {
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu       sync.Mutex
-	closed   bool                     // no more grants
-	tickets  map[string]*ticket       // by ID
-	turns    map[string]chan struct{} // by parent, see takeTurn
-	occupied map[string]struct{}      // parents that were not empty when last seen; a hint
+	closed   bool                // no more grants
+	tickets  map[string]*ticket  // by ID
+	turns    map[string]*turn    // of queues by parent, of tickets by ticketKey
+	occupied map[string]struct{} // parents that were not empty when last seen; a hint
 	// creates has, by ID, the creates of tickets of which it is not known what has become of
 	// them. The channel is closed when that can be found out.
 	creates  map[string]<-chan struct{}
@@ -184,7 +184,7 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		options: o, conn: conn,
 		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
 		tickets:  make(map[string]*ticket),
-		turns:    make(map[string]chan struct{}),
+		turns:    make(map[string]*turn),
 		occupied: make(map[string]struct{}),
 		creates:  make(map[string]<-chan struct{}),
 	}

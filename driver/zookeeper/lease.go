@@ -104,8 +104,11 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 // belongs to another session, which alone can keep it alive.
 func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 	path, err := d.findTicket(ctx, h)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case path == "":
+		return errNotQueued
 	}
 	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
 }
@@ -113,6 +116,9 @@ func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 // Release implements driver.Driver. A release that is not answered leaves at most the
 // node, which the next release searches for.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	if err := d.giveUp(ctx, h); err != nil {
+		return err
+	}
 	if t := d.ticketOf(h); t != nil {
 		d.forget(t)
 		d.mu.Lock()
@@ -121,7 +127,12 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 		return d.remove(ctx, t.path, heldAlone)
 	}
 	path, err := d.findTicket(ctx, h)
-	if err == nil {
+	switch {
+	case err != nil:
+		return err
+	case path == "":
+		err = errNotQueued
+	default:
 		err = d.remove(ctx, path, false)
 	}
 	if isGone(err) {
@@ -130,11 +141,24 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	return err
 }
 
-// findTicket searches the queue for a ticket that this driver does not have. ErrLost says
-// that it is not there.
+// findTicket searches the queue for a ticket that this driver does not have. It returns the
+// path of its node, or "" if there is none, and never will be: the create of the ticket, if
+// there was one, has ended. A majority confirms that the server has caught up with it: a deposed
+// leader answers a sync, too.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
+	d.mu.Lock()
+	ended := d.creates[h.ID]
+	d.mu.Unlock()
+	if ended != nil {
+		if err := d.wait(ctx, ended); err != nil {
+			return "", err
+		}
+	}
+	if err := d.conn.Confirm(ctx); err != nil && !errors.Is(err, zk.ErrNoNode) { // that is an answer, too
+		return "", err
+	}
 	parent := d.parent(h.Name)
-	v, err := d.listAfterCreate(ctx, parent, h.ID)
+	v, err := d.list(ctx, parent)
 	if err != nil {
 		return "", err
 	}
@@ -143,7 +167,7 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 			return parent + "/" + e.node, nil
 		}
 	}
-	return "", fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
+	return "", nil
 }
 
 // remove deletes a ticket's node, and the name's node with the last ticket. For

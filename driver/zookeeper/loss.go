@@ -18,9 +18,14 @@ import (
 // critical section is over before one.
 const watchDelay = 50 * time.Millisecond
 
-// errRemoved is the cause of the loss of a ticket whose node is not there, although its
-// session is alive.
-var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+var (
+	// errRemoved is the cause of the loss of a ticket whose node is not there, although its
+	// session is alive.
+	errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+	// errReleased ends an Acquire whose ticket was released before it was queued.
+	errReleased  = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
+	errNotQueued = fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
+)
 
 // watchLater makes the node of a ticket be watched soon, unless it is. With mu held.
 func (d *Driver) watchLater(t *ticket) {

@@ -157,14 +157,10 @@ func (d *Driver) syncAndList(ctx context.Context, parent string) (*view, error) 
 // list returns the queue below parent, at or after the time of the call.
 func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
 	l := d.shareListing(parent)
-	select {
-	case <-l.done:
-		return l.view, l.err
-	case <-ctx.Done():
-		return nil, d.conn.EndError(ctx)
-	case <-d.conn.Closed():
-		return nil, driver.ErrClosed
+	if err := d.wait(ctx, l.done); err != nil {
+		return nil, err
 	}
+	return l.view, l.err
 }
 
 func (d *Driver) shareListing(parent string) *listing {
