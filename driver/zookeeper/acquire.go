@@ -247,6 +247,8 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 		return driver.Grant{}, driver.ErrClosed
 	case d.tickets[r.ID] != t:
 		return driver.Grant{}, errRemoved
+	case t.leaving:
+		return driver.Grant{}, errLeaving
 	}
 	t.held = true
 	if !r.Renewed {

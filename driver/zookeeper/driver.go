@@ -65,13 +65,14 @@ type ticket struct {
 	path string
 	sess *zkconn.Session
 
-	held   bool
-	gone   chan struct{} // of a waiter: closed when the driver forgets the ticket
-	until  time.Time     // end of a fixed lease
-	kept   time.Time     // end of the minimum hold
-	watch  zkconn.Watch  // on the ticket's own node; zero if not yet
-	seen   uint64        // the connection on which the node was last looked for
-	queued bool          // to be watched
+	held    bool
+	leaving bool          // its release was asked for, so its end is no loss
+	gone    chan struct{} // of a waiter: closed when the driver forgets the ticket
+	until   time.Time     // end of a fixed lease
+	kept    time.Time     // end of the minimum hold
+	watch   zkconn.Watch  // on the ticket's own node; zero if not yet
+	seen    uint64        // the connection on which the node was last looked for
+	queued  bool          // to be watched
 }
 
 // An Option changes what New makes.

@@ -83,7 +83,7 @@ func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
 func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	now := time.Now()
 	d.mu.Lock()
-	held := t.held
+	held := t.held && !t.leaving
 	over := !t.until.IsZero() && now.After(t.until)
 	if held && !over {
 		if until := now.Add(min(r.TTL, t.sess.Lease())); !t.until.IsZero() && until.After(t.until) {
@@ -93,7 +93,7 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	d.mu.Unlock()
 	switch {
 	case !held:
-		return fmt.Errorf("%w: the ticket waits", driver.ErrLost)
+		return fmt.Errorf("%w: the ticket is not held", driver.ErrLost)
 	case over:
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
 	}
@@ -113,18 +113,13 @@ func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
 }
 
-// Release implements driver.Driver. A release that is not answered leaves at most the
-// node, which the next release searches for.
+// Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if err := d.giveUp(ctx, h); err != nil {
 		return err
 	}
 	if t := d.ticketOf(h); t != nil {
-		d.forget(t)
-		d.mu.Lock()
-		heldAlone := t.held && !t.hold.Shared
-		d.mu.Unlock()
-		return d.remove(ctx, t.path, heldAlone)
+		return d.release(ctx, t)
 	}
 	path, err := d.findTicket(ctx, h)
 	switch {
@@ -137,6 +132,19 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	}
 	if isGone(err) {
 		d.createKnown(h.ID)
+	}
+	return err
+}
+
+// release removes a ticket of this driver, and forgets it when the store has confirmed that.
+func (d *Driver) release(ctx context.Context, t *ticket) error {
+	d.mu.Lock()
+	t.leaving = true
+	heldAlone := t.held && !t.hold.Shared
+	d.mu.Unlock()
+	err := d.remove(ctx, t.path, heldAlone)
+	if isGone(err) {
+		d.forget(t)
 	}
 	return err
 }

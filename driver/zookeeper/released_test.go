@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -320,8 +321,117 @@ func TestReleasedBeforeJoined(t *testing.T) {
 	enqueue(ctx, t, d, r)
 	r.Joined = func() { t.Error("the observers are notified of a ticket that was released") }
 	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
-	d.forget(w.t) // as Release does, before its request is carried out
+	d.forget(w.t) // as Release does
 	if _, _, err := w.read(ctx); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("a waiter whose ticket was released: %v, want ErrLost", err)
+	}
+}
+
+// TestReleaseNotConfirmed: the request of a release is delayed. The waiter of its ticket is told that the ticket
+// has gone when the store has said so, whether its Acquire is repeated or not. The end of a ticket that was held is no
+// loss.
+func TestReleaseNotConfirmed(t *testing.T) {
+	t.Parallel()
+	for _, repeated := range []bool{false, true} {
+		t.Run(fmt.Sprint("repeated ", repeated), func(t *testing.T) {
+			t.Parallel()
+			p := testbed.SharedZookeeper(t).Proxy(t)
+			ctx, d := insideAt(t, p.Addr())
+			d.NotifyLoss(func(h driver.Hold, cause error) { t.Errorf("%s is lost: %v", h.ID, cause) })
+			warm(ctx, t, d)
+			conn, _ := dial(t, testbed.SharedZookeeper(t).Addr())
+			r := driver.Request{TTL: time.Minute, Renewed: true, Wait: true}
+			r.Name, r.ID = "y", "held-1"
+			held := r.Hold(0)
+			if _, err := d.Acquire(ctx, r); err != nil {
+				t.Fatal(err)
+			}
+			watched := func(h driver.Hold) {
+				for own := d.ticketOf(h); !watches(d, own); {
+					if !retry.Sleep(ctx, time.Millisecond, nil) {
+						t.Fatalf("nobody watches the node of %s", h.ID)
+					}
+				}
+			}
+			watched(held)
+			r.Name, r.ID = "x", "ahead-1"
+			enqueue(ctx, t, d, r)
+			joined, acquired := make(chan struct{}), make(chan error, 2)
+			r.ID, r.Joined = "waits-1", func() { close(joined) }
+			go func() {
+				_, err := d.Acquire(ctx, r)
+				acquired <- err
+			}()
+			<-joined
+			watched(r.Hold(0)) // then it waits for the ticket ahead
+			p.Cut()
+			short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			defer cancel()
+			for _, h := range []driver.Hold{held, r.Hold(0)} {
+				if err := d.Release(short, h); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrLost) {
+					t.Errorf("release: %v, want the end of its context", err)
+				}
+			}
+			if answered(acquired) {
+				t.Fatalf("acquire: %v, and the ticket may be queued", <-acquired)
+			}
+			calls := 1
+			if repeated {
+				calls, r.Joined = 2, nil
+				go func() {
+					_, err := d.Acquire(ctx, r)
+					acquired <- err
+				}()
+			}
+			p.Heal()
+			for _, h := range []driver.Hold{held, r.Hold(0)} {
+				if err := releaseAll(ctx, d, h); err != nil && !errors.Is(err, driver.ErrLost) {
+					t.Errorf("release: %v", err)
+				}
+			}
+			for range calls {
+				if err := <-acquired; !errors.Is(err, driver.ErrLost) {
+					t.Errorf("acquire: %v, want ErrLost", err)
+				}
+			}
+			settled(t, conn, d, r.ID)
+		})
+	}
+}
+
+// TestReleaseNotSent: a release was asked for, and no request for it was sent. The ticket is there, and is neither
+// renewed nor granted again. Its end is no loss.
+func TestReleaseNotSent(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	conn, events := dial(t, testbed.SharedZookeeper(t).Addr())
+	d, err := New(conn, events, WithPrefix("t/"+rand.Text()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	d.NotifyLoss(func(h driver.Hold, cause error) { t.Errorf("%s is lost: %v", h.ID, cause) })
+	r := driver.Request{Name: "x", ID: "held-1", TTL: time.Minute, Renewed: true, Wait: true}
+	g, err := d.Acquire(ctx, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	if err := d.Release(ended, r.Hold(g.Token)); !errors.Is(err, context.Canceled) || errors.Is(err, driver.ErrLost) {
+		t.Errorf("release: %v, want the end of its context", err)
+	}
+	if err := d.Renew(ctx, r.Hold(g.Token), time.Minute); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewal: %v, want ErrLost", err)
+	}
+	if _, err := d.grant(d.ticketOf(r.Hold(0)), r, time.Now()); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Errorf("grant: %v, want another error than ErrLost", err)
+	}
+	conn.Close()
+	for d.mayHave(r.ID) {
+		if !retry.Sleep(ctx, time.Millisecond, nil) {
+			t.Fatal("the ticket has outlived its connection")
+		}
 	}
 }

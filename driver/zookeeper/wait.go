@@ -270,8 +270,7 @@ func (w *waiter) mark(ctx context.Context) {
 
 // refuse removes the ticket of a request that does not wait.
 func (w *waiter) refuse(ctx context.Context) error {
-	w.d.forget(w.t)
-	err := w.d.remove(ctx, w.t.path, false)
+	err := w.d.release(ctx, w.t)
 	if isGone(err) {
 		return driver.ErrNotAcquired
 	}
