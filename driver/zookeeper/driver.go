@@ -29,13 +29,13 @@ type Driver struct {
 	conn     *zkconn.Conn
 	protocol *protocol.Check
 	lost     func(driver.Hold, error) // nil if nobody wants notifications
-	listings listings
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu       sync.Mutex
 	closed   bool                // no more grants
 	tickets  map[string]*ticket  // by ID
 	turns    map[string]*turn    // of queues by parent, of tickets by ticketKey
+	listings map[string]*listing // by parent: the latest that has not ended
 	occupied map[string]struct{} // parents that were not empty when last seen; a hint
 	// creates has, by ID, the creates of tickets of which it is not known what has become of
 	// them. The channel is closed when that can be found out.
@@ -186,10 +186,10 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
 		tickets:  make(map[string]*ticket),
 		turns:    make(map[string]*turn),
+		listings: make(map[string]*listing),
 		occupied: make(map[string]struct{}),
 		creates:  make(map[string]<-chan struct{}),
 	}
-	d.listings.queues = make(map[string]*listing)
 	conn.Start(d.sessionOver, d.handle)
 	conn.Go(d.sweepAll)
 	return d
