@@ -12,9 +12,9 @@ type turn struct {
 	released bool          // of an Acquire: no create may be sent any more
 }
 
-// ticketKey is the key of the turn of an Acquire, from its beginning until the ticket is queued. So one ticket is queued
-// if the request is repeated meanwhile, and a release can wait for that. The other turns are those of a queue, by its parent, see
-// enqueueing.takeTurn.
+// ticketKey is the key of the turn of an Acquire, which has it until the ticket is queued. So a
+// request that is repeated meanwhile queues no second ticket, and a release can wait for the
+// Acquire. For the other turns, those of queues, see enqueueing.takeTurn.
 func ticketKey(h driver.Hold) string { return h.ID + "/" + h.Name }
 
 // takeTurn waits until no other call has the turn of key, which is then the caller's.
