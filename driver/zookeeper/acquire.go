@@ -15,23 +15,19 @@ import (
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if err := d.canKeep(ctx, r.MinHold); err != nil {
-		if !d.mayHave(r.ID) {
-			err = driver.NoTicket(err)
-		}
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	key := ticketKey(r.Hold(0))
+	if err := d.takeTurn(ctx, key); err != nil {
+		return driver.Grant{}, err // the call that has the turn may still queue the ticket
+	}
+	err := e.enqueue(ctx)
+	d.endTurn(key)
+	switch {
+	case err != nil && !d.mayHave(r.ID):
+		return driver.Grant{}, driver.NoTicket(err)
+	case err != nil:
 		return driver.Grant{}, err
-	}
-	if t := d.ticketOf(r.Hold(0)); t != nil {
-		return d.await(ctx, t, r, time.Now()) // a repeated request
-	}
-	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now(), unknown: d.mayHave(r.ID)}
-	if err := e.enqueue(ctx); err != nil {
-		if !d.mayHave(r.ID) {
-			err = driver.NoTicket(err)
-		}
-		return driver.Grant{}, err
-	}
-	if e.granted {
+	case e.granted:
 		return d.grant(e.t, r, e.sent) // the create has confirmed the session
 	}
 	return d.await(ctx, e.t, r, e.began)
@@ -93,16 +89,25 @@ type enqueueing struct {
 
 	t       *ticket
 	granted bool
-	sent    time.Time     // when the create of t was sent
-	unknown bool          // a create may have been carried out: see Driver.creates
-	seen    *view         // of a request that does not wait: the queue that would grant it
-	turn    chan struct{} // closed when the request has ended; nil if it has no turn, see takeTurn
+	sent    time.Time // when the create of t was sent
+	seen    *view     // of a request that does not wait: the queue that would grant it
+	turn    bool      // it has that of its queue, see takeTurn
 }
 
 // enqueue queues a ticket. A request that does not wait gets ErrNotAcquired, and no
 // ticket, if it would have to wait.
 func (e *enqueueing) enqueue(ctx context.Context) error {
-	defer e.endTurn()
+	if err := e.d.canKeep(ctx, e.r.MinHold); err != nil {
+		return err
+	}
+	if e.t = e.d.ticketOf(e.r.Hold(0)); e.t != nil {
+		return nil // a repeated request
+	}
+	defer func() {
+		if e.turn {
+			e.d.endTurn(e.parent)
+		}
+	}()
 	for pause := newBackoff(); ; {
 		err := e.step(ctx)
 		switch {
@@ -123,12 +128,14 @@ func (e *enqueueing) step(ctx context.Context) error {
 	if err := d.agree(ctx, true); err != nil {
 		return err
 	}
-	if e.unknown {
+	if d.mayHave(e.r.ID) {
 		if err := e.find(ctx); err != nil || e.t != nil {
 			return err
 		}
-		e.unknown = false
 		d.createKnown(e.r.ID)
+	}
+	if d.givenUp(e.r.Hold(0)) {
+		return errReleased
 	}
 	others := d.expectsOthers(e.parent)
 	if others && !e.r.Wait && e.seen == nil {
@@ -140,8 +147,7 @@ func (e *enqueueing) step(ctx context.Context) error {
 	got, err := d.createTicket(ctx, e.parent, e.r, data, !others, e.seen)
 	now := d.conn.Session()
 	if err == nil && (now == nil || now != before) || err != nil && zkconn.WasSent(err) && !zkconn.Answered(err) {
-		e.unknown = true // also if the connection has got another session: either may have created the node
-		return err
+		return err // also if the connection has got another session: either may have created the node
 	}
 	d.createKnown(e.r.ID)
 	switch {
@@ -168,37 +174,12 @@ func (e *enqueueing) step(ctx context.Context) error {
 // change the queue for one another: if they all read it again at once, only one of them is
 // granted, so that n of them would send n² requests.
 func (e *enqueueing) takeTurn(ctx context.Context) error {
-	d := e.d
-	for e.turn == nil {
-		d.mu.Lock()
-		other := d.turns[e.parent]
-		if other == nil {
-			e.turn = make(chan struct{})
-			d.turns[e.parent] = e.turn
-		}
-		d.mu.Unlock()
-		if other == nil {
-			break
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return d.conn.EndError(ctx)
-		case <-d.conn.Closed():
-			return driver.ErrClosed
-		}
+	if e.turn {
+		return nil
 	}
-	return nil
-}
-
-func (e *enqueueing) endTurn() {
-	if e.turn == nil {
-		return
-	}
-	e.d.mu.Lock()
-	delete(e.d.turns, e.parent)
-	e.d.mu.Unlock()
-	close(e.turn)
+	err := e.d.takeTurn(ctx, e.parent)
+	e.turn = err == nil
+	return err
 }
 
 // adopt makes a node a ticket of this driver.
@@ -216,51 +197,23 @@ func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
 	return nil
 }
 
-// listAfterCreate lists a queue when the create of a ticket, if there was one, has ended. Its
-// node is there then, or never will be. A majority confirms that the server has caught up: a
-// deposed leader answers a sync, too.
-func (d *Driver) listAfterCreate(ctx context.Context, parent, id string) (*view, error) {
-	d.mu.Lock()
-	ended := d.creates[id]
-	d.mu.Unlock()
-	if ended != nil {
-		select {
-		case <-ended:
-		case <-ctx.Done():
-			return nil, d.conn.EndError(ctx)
-		case <-d.conn.Closed():
-			return nil, driver.ErrClosed
-		}
-	}
-	if err := d.conn.Confirm(ctx); err != nil && !errors.Is(err, zk.ErrNoNode) { // that is an answer, too
-		return nil, err
-	}
-	return d.list(ctx, parent)
-}
-
 // find searches for the node of a create of which it is not known what has become of it.
 func (e *enqueueing) find(ctx context.Context) error {
 	d := e.d
-	v, err := d.listAfterCreate(ctx, e.parent, e.r.ID)
+	path, err := d.findTicket(ctx, e.r.Hold(0))
+	if err != nil || path == "" {
+		return err
+	}
+	st, err := d.conn.Exists(ctx, path)
 	if err != nil {
 		return err
 	}
-	for _, entry := range v.entries {
-		if entry.id != e.r.ID {
-			continue
-		}
-		path := e.parent + "/" + entry.node
-		st, err := d.conn.Exists(ctx, path)
-		if err != nil {
-			return err
-		}
-		if s := d.conn.Session(); s != nil && st != nil && st.EphemeralOwner == s.ID {
-			return e.adopt(path, st.Czxid, s)
-		}
-		// The node is of a session that has ended, and would go with it.
-		if err := d.remove(ctx, path, false); !isGone(err) {
-			return err
-		}
+	if s := d.conn.Session(); s != nil && st != nil && st.EphemeralOwner == s.ID {
+		return e.adopt(path, st.Czxid, s)
+	}
+	// The node is of a session that has ended, and would go with it.
+	if err := d.remove(ctx, path, false); !isGone(err) {
+		return err
 	}
 	return nil
 }
@@ -294,6 +247,8 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 		return driver.Grant{}, driver.ErrClosed
 	case d.tickets[r.ID] != t:
 		return driver.Grant{}, errRemoved
+	case t.leaving:
+		return driver.Grant{}, errLeaving
 	}
 	t.held = true
 	if !r.Renewed {

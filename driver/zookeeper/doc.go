@@ -48,7 +48,9 @@
 // A ticket's ID is in the name of its node, so a ticket whose create was not answered is
 // found again, when the create's connection has ended. After that it is not carried out any
 // more, since a server closes the connection before when a session comes back on another,
-// and the leader refuses what reaches it by the server before.
+// and the leader refuses what reaches it by the server before. A release waits until an Acquire
+// of its ticket that is under way has ended or queued it, which sends no other create then. So no
+// ticket is queued after its release was answered.
 //
 // # Sessions and leases
 //

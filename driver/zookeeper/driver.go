@@ -29,14 +29,14 @@ type Driver struct {
 	conn     *zkconn.Conn
 	protocol *protocol.Check
 	lost     func(driver.Hold, error) // nil if nobody wants notifications
-	listings listings
 
 	// mu guards what follows, and the fields of tickets. It is not held during a request.
 	mu       sync.Mutex
-	closed   bool                     // no more grants
-	tickets  map[string]*ticket       // by ID
-	turns    map[string]chan struct{} // by parent, see takeTurn
-	occupied map[string]struct{}      // parents that were not empty when last seen; a hint
+	closed   bool                // no more grants
+	tickets  map[string]*ticket  // by ID
+	turns    map[string]*turn    // of queues by parent, of tickets by ticketKey
+	listings map[string]*listing // by parent: the latest that has not ended
+	occupied map[string]struct{} // parents that were not empty when last seen; a hint
 	// creates has, by ID, the creates of tickets of which it is not known what has become of
 	// them. The channel is closed when that can be found out.
 	creates  map[string]<-chan struct{}
@@ -65,13 +65,14 @@ type ticket struct {
 	path string
 	sess *zkconn.Session
 
-	held   bool
-	gone   chan struct{} // of a waiter: closed when the driver forgets the ticket
-	until  time.Time     // end of a fixed lease
-	kept   time.Time     // end of the minimum hold
-	watch  zkconn.Watch  // on the ticket's own node; zero if not yet
-	seen   uint64        // the connection on which the node was last looked for
-	queued bool          // to be watched
+	held    bool
+	leaving bool          // its release was asked for, so its end is no loss
+	gone    chan struct{} // of a waiter: closed when the driver forgets the ticket
+	until   time.Time     // end of a fixed lease
+	kept    time.Time     // end of the minimum hold
+	watch   zkconn.Watch  // on the ticket's own node; zero if not yet
+	seen    uint64        // the connection on which the node was last looked for
+	queued  bool          // to be watched
 }
 
 // An Option changes what New makes.
@@ -184,11 +185,11 @@ func newDriver(conn *zkconn.Conn, o options) *Driver {
 		options: o, conn: conn,
 		protocol: protocol.New(o.version, "the node "+o.base+"/"+protocolNode, "delete that node"),
 		tickets:  make(map[string]*ticket),
-		turns:    make(map[string]chan struct{}),
+		turns:    make(map[string]*turn),
+		listings: make(map[string]*listing),
 		occupied: make(map[string]struct{}),
 		creates:  make(map[string]<-chan struct{}),
 	}
-	d.listings.queues = make(map[string]*listing)
 	conn.Start(d.sessionOver, d.handle)
 	conn.Go(d.sweepAll)
 	return d

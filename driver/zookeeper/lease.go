@@ -83,7 +83,7 @@ func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
 func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	now := time.Now()
 	d.mu.Lock()
-	held := t.held
+	held := t.held && !t.leaving
 	over := !t.until.IsZero() && now.After(t.until)
 	if held && !over {
 		if until := now.Add(min(r.TTL, t.sess.Lease())); !t.until.IsZero() && until.After(t.until) {
@@ -93,7 +93,7 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	d.mu.Unlock()
 	switch {
 	case !held:
-		return fmt.Errorf("%w: the ticket waits", driver.ErrLost)
+		return fmt.Errorf("%w: the ticket is not held", driver.ErrLost)
 	case over:
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
 	}
@@ -104,24 +104,30 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 // belongs to another session, which alone can keep it alive.
 func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 	path, err := d.findTicket(ctx, h)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case path == "":
+		return errNotQueued
 	}
 	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
 }
 
-// Release implements driver.Driver. A release that is not answered leaves at most the
-// node, which the next release searches for.
+// Release implements driver.Driver.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
+	if err := d.giveUp(ctx, h); err != nil {
+		return err
+	}
 	if t := d.ticketOf(h); t != nil {
-		d.forget(t)
-		d.mu.Lock()
-		heldAlone := t.held && !t.hold.Shared
-		d.mu.Unlock()
-		return d.remove(ctx, t.path, heldAlone)
+		return d.release(ctx, t)
 	}
 	path, err := d.findTicket(ctx, h)
-	if err == nil {
+	switch {
+	case err != nil:
+		return err
+	case path == "":
+		err = errNotQueued
+	default:
 		err = d.remove(ctx, path, false)
 	}
 	if isGone(err) {
@@ -130,11 +136,37 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	return err
 }
 
-// findTicket searches the queue for a ticket that this driver does not have. ErrLost says
-// that it is not there.
+// release removes a ticket of this driver, and forgets it when the store has confirmed that.
+func (d *Driver) release(ctx context.Context, t *ticket) error {
+	d.mu.Lock()
+	t.leaving = true
+	heldAlone := t.held && !t.hold.Shared
+	d.mu.Unlock()
+	err := d.remove(ctx, t.path, heldAlone)
+	if isGone(err) {
+		d.forget(t)
+	}
+	return err
+}
+
+// findTicket searches the queue for a ticket that this driver does not have. It returns the
+// path of its node, or "" if there is none, and never will be: the create of the ticket, if
+// there was one, has ended. A majority confirms that the server has caught up with it: a deposed
+// leader answers a sync, too.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
+	d.mu.Lock()
+	ended := d.creates[h.ID]
+	d.mu.Unlock()
+	if ended != nil {
+		if err := d.wait(ctx, ended); err != nil {
+			return "", err
+		}
+	}
+	if err := d.conn.Confirm(ctx); err != nil && !errors.Is(err, zk.ErrNoNode) { // that is an answer, too
+		return "", err
+	}
 	parent := d.parent(h.Name)
-	v, err := d.listAfterCreate(ctx, parent, h.ID)
+	v, err := d.list(ctx, parent)
 	if err != nil {
 		return "", err
 	}
@@ -143,7 +175,7 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 			return parent + "/" + e.node, nil
 		}
 	}
-	return "", fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
+	return "", nil
 }
 
 // remove deletes a ticket's node, and the name's node with the last ticket. For

@@ -18,9 +18,16 @@ import (
 // critical section is over before one.
 const watchDelay = 50 * time.Millisecond
 
-// errRemoved is the cause of the loss of a ticket whose node is not there, although its
-// session is alive.
-var errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+var (
+	// errRemoved is the cause of the loss of a ticket whose node is not there, although its
+	// session is alive.
+	errRemoved = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
+	// errLeaving refuses the grant of a ticket whose release is not confirmed yet.
+	errLeaving = errors.New("the ticket was released")
+	// errReleased ends an Acquire whose ticket was released before it was queued.
+	errReleased  = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
+	errNotQueued = fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
+)
 
 // watchLater makes the node of a ticket be watched soon, unless it is. With mu held.
 func (d *Driver) watchLater(t *ticket) {
@@ -141,17 +148,19 @@ func (d *Driver) lose(t *ticket, cause error) {
 	if !d.forget(t) {
 		return
 	}
-	d.removeLater(parentOf(t.path))
 	d.mu.Lock()
-	held := t.held
+	held, leaving := t.held, t.leaving
 	d.mu.Unlock()
+	if leaving {
+		return
+	}
+	d.removeLater(parentOf(t.path))
 	if held {
 		d.notifyLost(t.hold, cause)
 	}
 }
 
-// forget removes a ticket from Driver.tickets, so that its end is no loss. It reports
-// whether it was there.
+// forget removes a ticket from Driver.tickets. It reports whether it was there.
 func (d *Driver) forget(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,7 +186,7 @@ func (d *Driver) sessionOver(s *zkconn.Session) {
 		}
 		delete(d.tickets, id)
 		parents = append(parents, parentOf(t.path))
-		if t.held {
+		if t.held && !t.leaving {
 			lost = append(lost, t.hold)
 		}
 	}

@@ -227,7 +227,7 @@ func TestReleaseReplyLost(t *testing.T) {
 }
 
 // TestReleaseNotAnswered gives up a release whose request is lost: a repeated
-// release succeeds, although the driver has forgotten the ticket.
+// release succeeds.
 func TestReleaseNotAnswered(t *testing.T) {
 	t.Parallel()
 	url, p, direct := through(t)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
 
 	"github.com/go-zookeeper/zk"
 
@@ -131,19 +130,14 @@ func (d *Driver) arrange(ctx context.Context, parent string, nodes []string) (*v
 	return newView(slices.DeleteFunc(entries, func(e entry) bool { return e.node == "" })), nil
 }
 
-// listings shares listings among callers that want one of the same queue at the same
-// time. A caller that comes while one is under way gets the next one, which is sent after
-// the call. So a thousand tickets that are queued together cost a few listings.
-type listings struct {
-	mu     sync.Mutex
-	queues map[string]*listing // under way, by parent
-}
-
+// A listing is shared by callers that want one of the same queue at the same time. A caller that
+// comes when it has been sent gets the next one. So a thousand tickets that are queued together
+// cost a few listings.
 type listing struct {
+	sent bool
 	done chan struct{}
 	view *view
 	err  error
-	next *listing // for callers that come meanwhile; nil if there are none
 }
 
 // syncAndList is list after the server has caught up with all earlier changes.
@@ -156,47 +150,35 @@ func (d *Driver) syncAndList(ctx context.Context, parent string) (*view, error) 
 
 // list returns the queue below parent, at or after the time of the call.
 func (d *Driver) list(ctx context.Context, parent string) (*view, error) {
-	l := d.shareListing(parent)
-	select {
-	case <-l.done:
-		return l.view, l.err
-	case <-ctx.Done():
-		return nil, d.conn.EndError(ctx)
-	case <-d.conn.Closed():
-		return nil, driver.ErrClosed
+	d.mu.Lock()
+	l := d.listings[parent]
+	if before := l; l == nil || l.sent {
+		l = &listing{done: make(chan struct{})}
+		if d.conn.Go(func(ctx context.Context) { d.runListing(ctx, parent, l, before) }) {
+			d.listings[parent] = l
+		}
 	}
+	d.mu.Unlock()
+	if err := d.wait(ctx, l.done); err != nil {
+		return nil, err
+	}
+	return l.view, l.err
 }
 
-func (d *Driver) shareListing(parent string) *listing {
-	d.listings.mu.Lock()
-	defer d.listings.mu.Unlock()
-	current := d.listings.queues[parent]
-	if current == nil {
-		l := &listing{done: make(chan struct{})}
-		if d.conn.Go(func(ctx context.Context) { d.runListings(ctx, parent, l) }) {
-			d.listings.queues[parent] = l
-		}
-		return l
+// runListing runs l when the one before has ended.
+func (d *Driver) runListing(ctx context.Context, parent string, l, before *listing) {
+	if before != nil {
+		<-before.done
 	}
-	if current.next == nil {
-		current.next = &listing{done: make(chan struct{})}
-	}
-	return current.next
-}
-
-// runListings runs l, and the listings that are requested meanwhile.
-func (d *Driver) runListings(ctx context.Context, parent string, l *listing) {
-	for l != nil {
-		l.view, l.err = d.listOnce(ctx, parent)
-		close(l.done)
-		d.listings.mu.Lock()
-		l = l.next
-		if l == nil {
-			delete(d.listings.queues, parent)
-		} else {
-			d.listings.queues[parent] = l
-		}
-		d.listings.mu.Unlock()
+	d.mu.Lock()
+	l.sent = true
+	d.mu.Unlock()
+	l.view, l.err = d.listOnce(ctx, parent)
+	close(l.done)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.listings[parent] == l {
+		delete(d.listings, parent)
 	}
 }
 

@@ -1,10 +1,12 @@
 package zookeeper
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -211,5 +213,35 @@ func TestOneErrorOfMany(t *testing.T) {
 	_, err := each(make([]int, 1000), func(int) (int, error) { return 0, zk.ErrConnectionClosed })
 	if err != zk.ErrConnectionClosed { //nolint:errorlint // that error and nothing else
 		t.Errorf("got %v", err)
+	}
+}
+
+// Callers that come when a listing has been sent share the next one, which is sent when that one has ended.
+func TestListingIsNotOlder(t *testing.T) {
+	t.Parallel()
+	ctx, d := inside(t)
+	parent := d.parent("x")
+	before := &listing{sent: true, done: make(chan struct{}), view: &view{absent: true}}
+	d.mu.Lock()
+	d.listings[parent] = before
+	d.mu.Unlock()
+	views, ended := make(chan *view, 2), make(chan error, 2)
+	for range 2 {
+		waits := make(chan struct{})
+		go func() {
+			v, err := d.list(noticed{Context: ctx, done: func() { close(waits) }}, parent)
+			views <- v
+			ended <- err
+		}()
+		<-waits
+	}
+	if answered(ended) {
+		t.Error("a listing was not sent after the one before")
+	}
+	enqueue(ctx, t, d, driver.Request{Name: "x", ID: "queued-1", TTL: time.Minute, Renewed: true, Wait: true})
+	close(before.done)
+	first, second := <-views, <-views
+	if err := errors.Join(<-ended, <-ended); err != nil || first != second || len(first.entries) != 1 {
+		t.Errorf("views %v and %v, error %v, want one that shows the ticket", first, second, err)
 	}
 }

@@ -137,18 +137,24 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 	if !w.r.Wait {
 		return g, nil, w.refuse(ctx)
 	}
-	w.queued()
+	if err := w.queued(); err != nil {
+		return g, nil, err
+	}
 	set, err := w.watch(ctx, v, i)
 	return g, set.C, err
 }
 
-// queued calls Request.Joined, once.
-func (w *waiter) queued() {
+// queued calls Request.Joined, once, unless the ticket was released since the queue was read.
+func (w *waiter) queued() error {
 	if w.joined {
-		return
+		return nil
 	}
 	w.joined = true
 	w.d.mu.Lock()
+	if w.d.tickets[w.r.ID] != w.t {
+		w.d.mu.Unlock()
+		return errRemoved
+	}
 	if w.t.gone == nil {
 		w.t.gone = make(chan struct{})
 		w.d.watchLater(w.t)
@@ -158,6 +164,7 @@ func (w *waiter) queued() {
 	if w.r.Joined != nil {
 		w.observe()
 	}
+	return nil
 }
 
 // observe calls Request.Joined, which may take long. If permits are returned meanwhile, others
@@ -263,8 +270,7 @@ func (w *waiter) mark(ctx context.Context) {
 
 // refuse removes the ticket of a request that does not wait.
 func (w *waiter) refuse(ctx context.Context) error {
-	w.d.forget(w.t)
-	err := w.d.remove(ctx, w.t.path, false)
+	err := w.d.release(ctx, w.t)
 	if isGone(err) {
 		return driver.ErrNotAcquired
 	}
