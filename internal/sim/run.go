@@ -195,6 +195,11 @@ func (r *runner) build() {
 			w.sessions = 2 * time.Second
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
+		case "zookeeper":
+			z := newEnsemble(s)
+			w.sessions, w.most = z.timeout, z.most()
+			s.model, w.late = z, max(w.late, 400*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openEnsemble(s, p) }
 		case "postgres":
 			d := newDatabase(s)
 			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, 500*time.Millisecond)

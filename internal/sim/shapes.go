@@ -30,6 +30,8 @@ func (p *plan) shape(g *grammar) bool {
 		shapes, every = []func(*grammar, *stream){p.heir, p.stretch, p.errand, p.belated, p.haste, p.hush}, 6
 	case "etcd":
 		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.interlude, p.deafness, p.recluse}, 5
+	case "zookeeper":
+		shapes, every = []func(*grammar, *stream){p.reuse, p.turnstile}, 6
 	case "consul":
 		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.pretender}, 6
 	case "memcached":
@@ -498,6 +500,29 @@ func (p *plan) straggler(g *grammar, s *stream) {
 	one.timeout, one.cause = s.between(500*time.Millisecond, 2*time.Second), "cancelled"
 	p.processes[0].threads = [][]step{{one, {verb: "sleep", hold: time.Minute}}}
 	p.faults = []faultPlan{{kind: "hold", process: "p0", by: "p0", on: "write", skip: 1, lasts: s.between(3*time.Second, 12*time.Second)}}
+}
+
+// turnstile has more callers ask for permits than there are, which each hold for another time: many wait for the grant of
+// the ticket ahead.
+func (p *plan) turnstile(g *grammar, s *stream) {
+	one := p.several(g, s, 3)
+	one.shared = true
+	limit, differ := 1+s.n(3), s.one(3)
+	for _, process := range p.processes {
+		for range 2 {
+			var steps []step
+			for range 3 {
+				if one.limit, one.hold = limit, s.between(time.Millisecond, 3*time.Second); differ {
+					one.limit = 1 + s.n(3)
+				}
+				steps = append(steps, one, step{verb: "sleep", hold: s.between(time.Millisecond, 300*time.Millisecond)})
+			}
+			process.threads = append(process.threads, steps)
+		}
+	}
+	if s.one(2) {
+		p.faults = []faultPlan{{kind: pick(s, "reset", "cut"), process: "p1", by: pick(s, "p0", "p1"), on: "write", skip: s.n(20), lasts: s.between(10*time.Millisecond, 2*time.Second), served: s.one(2)}}
+	}
 }
 
 // drought has the first store go away for good while a caller with a limit waits there.
