@@ -86,11 +86,8 @@ func (o *oracle) lasts(h *hold, k *locker.Lock) {
 	if o.w.faulty(h.p.name, h.at.Add(-recovery), h.at) > 0 { // the lease counts from when the last request was sent
 		return
 	}
-	end, ttl := k.Deadline(), o.w.given(h.ttl)
-	if o.w.most > 0 { // a driver that has no session yet takes it for one of ten seconds
-		ttl = min(ttl, 5600*time.Millisecond)
-	}
-	if early := h.leased().Add(ttl * 95 / 100).Sub(end); early > 0 && !end.IsZero() {
+	end := k.Deadline()
+	if early := h.leased().Add(o.w.given(h.ttl) * 95 / 100).Sub(end); early > 0 && !end.IsZero() {
 		o.w.fail("the lease of %v is over %v too early, at %v", h, early, end.Sub(o.w.begun))
 	}
 }

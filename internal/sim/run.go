@@ -197,7 +197,7 @@ func (r *runner) build() {
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
 		case "zookeeper":
 			z := newEnsemble(s)
-			w.sessions, w.most = z.timeout, z.most()
+			w.sessions, w.most = z.timeout, min(leaseOfZK(z.timeout), leaseOfZK(10*time.Second)) // a driver that has no session yet takes it for one of ten seconds
 			s.model, w.late = z, max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openEnsemble(s, p) }
 		case "postgres":
@@ -432,6 +432,9 @@ func (r *runner) check(lives *sync.WaitGroup) {
 	r.opened(p)
 	b := driver.BoundsOf(p.d, r.o.longest)
 	bound := b.Crash + b.Liveness + recovery
+	if w.most > 0 { // they say nothing of a lease that its process renews and nobody releases
+		bound += r.o.longest
+	}
 	r.free(p, r.names(), bound)
 	close(w.checked)
 	r.wait(lives)

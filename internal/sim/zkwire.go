@@ -360,7 +360,7 @@ func (z *ensemble) multi(s *zkSession, what string, ops []zkOp) (answer []byte) 
 		}
 		e.nodes, e.changes = nil, nil
 	}
-	z.s.w.message("%s: %s of %s: %x %d", z.s.name, what, s.owner.p.process, e.zxid, why)
+	z.s.w.message("%s: %s in session %d of %s: %x %d", z.s.name, what, s.id, s.owner.p.process, e.zxid, why)
 	z.commit(e, 0)
 	return append(answer, juteOf(-1, true, -1)...)
 }
@@ -472,7 +472,15 @@ type ownedZK struct {
 
 func (d ownedZK) Close() error {
 	err := d.contract.Close()
-	d.conn.Close()
+	closed := make(chan struct{})
+	go func() {
+		d.conn.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(100 * time.Millisecond): // the client waits for a second
+	}
 	return err
 }
 

@@ -112,10 +112,10 @@ func newEnsemble(s *server) *ensemble {
 	return z
 }
 
-// most is how long a ticket is sure to stay after a request that the leader has confirmed: the table in the comment of
+// leaseOfZK is how long a session is sure to last after a request that the leader has confirmed: the table in the comment of
 // package zookeeper.
-func (z *ensemble) most() time.Duration {
-	return z.timeout - z.timeout/3 - min(z.timeout/4, max(z.timeout/10, time.Second))
+func leaseOfZK(timeout time.Duration) time.Duration {
+	return timeout - timeout/3 - min(timeout/4, max(timeout/10, time.Second))
 }
 
 func (*ensemble) restart() bool { return false }
@@ -479,7 +479,7 @@ func (m *zkMember) apply(n int) {
 				delete(m.tree, c.path)
 			}
 		}
-		m.links = slices.DeleteFunc(m.links, func(l *zkLink) bool { return l.c.failed() })
+		m.links = slices.DeleteFunc(m.links, func(l *zkLink) bool { return l.ended })
 		for _, l := range m.links {
 			for _, c := range t.changes {
 				l.report(c)
