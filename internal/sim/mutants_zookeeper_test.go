@@ -10,10 +10,6 @@ func init() {
 			new: "if err == nil && (now == nil || now != before) {",
 		},
 		mutant{
-			name: "zookeeper: an unanswered create is looked for before its connection has ended", file: dir + "internal/zkconn/request.go",
-			old: "\t\tdefer ended()\n", new: "\t\tended()\n",
-		},
-		mutant{
 			name: "zookeeper: a lease is as long as the session", file: dir + "internal/zkconn/session.go",
 			old: "return timeout - timeout/3 - halfTick", new: "_ = halfTick\n\treturn timeout",
 		},
@@ -53,10 +49,6 @@ func init() {
 		mutant{
 			name: "zookeeper: what has changed before a watch on a queue is not read", file: dir + "internal/zkconn/watch.go",
 			old: "\tif w.Seen != seen {\n\t\treturn Fired, nil\n\t}\n", new: "",
-		},
-		mutant{
-			name: "zookeeper: nobody sweeps", file: dir + "driver.go",
-			old: "\tconn.Go(d.sweepAll)\n", new: "",
 		},
 	)
 }

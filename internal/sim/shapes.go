@@ -31,7 +31,7 @@ func (p *plan) shape(g *grammar) bool {
 	case "etcd":
 		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.interlude, p.deafness, p.recluse}, 5
 	case "zookeeper":
-		shapes, every = []func(*grammar, *stream){p.reuse, p.turnstile}, 6
+		shapes, every = []func(*grammar, *stream){p.reuse, p.turnstile, p.hermit, p.rush}, 5
 	case "consul":
 		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.pretender}, 6
 	case "memcached":
@@ -522,6 +522,36 @@ func (p *plan) turnstile(g *grammar, s *stream) {
 	}
 	if s.one(2) {
 		p.faults = []faultPlan{{kind: pick(s, "reset", "cut"), process: "p1", by: pick(s, "p0", "p1"), on: "write", skip: s.n(20), lasts: s.between(10*time.Millisecond, 2*time.Second), served: s.one(2)}}
+	}
+}
+
+// hermit has the server of a holder be cut off from the others for longer than a session, and somebody wait.
+func (p *plan) hermit(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = time.Minute
+	p.processes[0].threads = [][]step{{one}}
+	one.hold = s.between(time.Second, 10*time.Second)
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "stale", process: "p0", at: s.between(100*time.Millisecond, 5*time.Second), lasts: s.between(5*time.Second, time.Minute)}}
+}
+
+// rush has readers try again and again to come in beside another one, and writers wait.
+func (p *plan) rush(g *grammar, s *stream) {
+	one := p.several(g, s, 3)
+	pause := step{verb: "sleep", hold: s.between(100*time.Microsecond, 10*time.Millisecond)}
+	for i, process := range p.processes {
+		next, times := one, 12
+		next.hold = s.between(time.Millisecond, 30*time.Millisecond)
+		if next.shared = i > 0; i == 1 {
+			next.hold, times = s.between(20*time.Millisecond, 200*time.Millisecond), 4
+		} else if i == 2 {
+			next.verb = "try"
+		}
+		var steps []step
+		for range times {
+			steps = append(steps, next, pause)
+		}
+		process.threads = [][]step{steps}
 	}
 }
 

@@ -373,7 +373,7 @@ func (e *zkEdit) check(path string, version int32) (n *zkNode, code int32) {
 	switch n = e.get(path); {
 	case n == nil:
 		return nil, zkNoNode
-	case version >= 0 && version != n.stat.Version:
+	case version != -1 && version != n.stat.Version:
 		return nil, zkBadVersion
 	}
 	return n, 0
@@ -431,7 +431,7 @@ func (m *zkMember) refuses() bool {
 // isolate cuts a server off from the others. With mu held.
 func (m *zkMember) isolate(until time.Time) {
 	if !m.isCutOff() {
-		m.noticed, m.deposed = time.Now().Add(m.z.rnd.between(time.Second, 10*time.Second)), m.z.rnd.one(2)
+		m.noticed, m.deposed = time.Now().Add(m.z.rnd.between(time.Second, 10*m.z.tick)), m.z.rnd.one(2)
 	}
 	m.cut = latest(m.cut, until)
 }
