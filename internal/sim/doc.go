@@ -74,7 +74,7 @@
 //     true: ErrNotAcquired only if somebody was in the way, and, as the end of a context, not alone if the
 //     store was silent for 5 s; ErrUnavailable only in a fault, ErrClosed only after Close, no error of
 //     another call. Do is back within 100 ms after its function.
-//   - Nobody waits while nobody is in the way. The bank has no ticket of a call that has ended, or of a lease that is over, when
+//   - Nobody waits while nobody is in the way, nor, on stores with sessions, while a permit is free. The bank has no ticket of a call that has ended, or of a lease that is over, when
 //     its process could have removed it for some seconds.
 //   - On etcd, Consul and ZooKeeper a holder learns that its ticket was removed: on the first two each of its renewals, or
 //     those of its process, looks for one more ticket.
