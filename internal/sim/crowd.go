@@ -20,7 +20,7 @@ func init() { lookFor = 1 }
 // own, as tricks do.
 func (p *plan) crowd() {
 	s := newStream(p.seed, "crowd")
-	if p.world != "consul" && p.world != "etcd" || !s.one(6) {
+	if p.world != "consul" && p.world != "etcd" && p.world != "zookeeper" || !s.one(6) {
 		return
 	}
 	crowd := &processPlan{name: "crowd", lives: 1, closes: 1, start: s.upTo(time.Second)}

@@ -31,6 +31,7 @@
 //	wire.go       the connections of gRPC, whose real client and server run in the bubble
 //	dynamodb.go   a model of DynamoDB's JSON API, below driver/dynamodb and casqueue
 //	nats.go       a model of JetStream and of NATS' protocol, below driver/nats, the client's connection and casqueue
+//	zookeeper.go  a model of an ensemble of ZooKeeper, below driver/zookeeper and the client's connection; zkwire.go has its protocol
 //	redis.go      models of Redis and of the nodes of Redlock, below driver/redis and driver/redlock:
 //	              what they keep, forget and excuse; redis_server.go has their connections,
 //	              redis_script.go runs the real scripts, the rest is commands
@@ -73,9 +74,9 @@
 //     true: ErrNotAcquired only if somebody was in the way, and, as the end of a context, not alone if the
 //     store was silent for 5 s; ErrUnavailable only in a fault, ErrClosed only after Close, no error of
 //     another call. Do is back within 100 ms after its function.
-//   - Nobody waits while nobody is in the way. The bank has no ticket of a call that has ended, or of a lease that is over, when
+//   - Nobody waits while nobody is in the way, nor, on stores with sessions, while a permit is free. The bank has no ticket of a call that has ended, or of a lease that is over, when
 //     its process could have removed it for some seconds.
-//   - On etcd and Consul a holder learns that its ticket was removed: each of its renewals, or
+//   - On etcd, Consul and ZooKeeper a holder learns that its ticket was removed: on the first two each of its renewals, or
 //     those of its process, looks for one more ticket.
 //   - What each driver says is true, before the core has looked again: a ticket that it says is gone is not there, and
 //     does not come back, whatever is still under way; a lease lasts in the store for as long as its holder
@@ -100,7 +101,7 @@
 // model may be kinder than the server that it stands for: the suites on real servers
 // remain the proof for that. The order of goroutines that are ready at the same instant is
 // the scheduler's, and map order and jitter are the runtime's, so a seed does not fix all;
-// README.md says how much. There is no model of ZooKeeper. The model of PostgreSQL
+// README.md says how much. The driver of ZooKeeper is given its connection: those that it makes itself are not run. The model of PostgreSQL
 // does one transaction after the other, so two that meet in one row do not wait for each other there; and no transaction is guarded. Clients of Redis and
 // NATS connect at once: they hold a mutex while they connect, which no bubble gets past. The Sentinel and
 // Cluster clients of Redis are not run; a failover is an address that leads to another server.

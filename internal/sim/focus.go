@@ -66,7 +66,7 @@ func (p *plan) focus(g *grammar) {
 // as long as it has another ticket: by a heartbeat, or by a session.
 func (g *grammar) keeps() bool {
 	switch g.world {
-	case "memcached", "dynamodb", "nats", "etcd", "consul":
+	case "memcached", "dynamodb", "nats", "etcd", "consul", "zookeeper":
 		return true
 	}
 	return false

@@ -127,6 +127,7 @@ var concern = []struct{ files, worlds string }{
 	{"driver/consul/", "consul"},
 	{"driver/internal/casqueue/", "memcached,dynamodb,nats"},
 	{"driver/etcd/", "etcd"},
+	{"driver/zookeeper/", "zookeeper"},
 	{"driver/internal/sqlqueue/", "postgres"},
 	{"driver/postgres/", "postgres"},
 	{"driver/redis/", "redis"},

@@ -90,7 +90,7 @@ func (h *hold) leased() time.Time {
 	if !h.waited || h.p.plan.observer != "" {
 		return h.begun
 	}
-	return latest(h.begun, h.at.Add(-h.ttl/5-time.Second))
+	return latest(h.begun, h.at.Add(-h.p.w.given(h.ttl)/5-time.Second))
 }
 
 // alive reports whether a holder believes that it holds.
@@ -221,7 +221,7 @@ func (o *oracle) lost(p *process, e locker.Event) {
 		case p.isDead() || o.wasBroken(e.Name, e.Token) || h.fixed && then.Sub(h.leased()) >= h.ttl*97/100 && !then.Before(h.extended) || o.w.lostSince(h.begun), o.w.forgotten(h.name, h.token, h.begun):
 			return
 		case o.tooEarly(h, e, then), o.couldRenew(h, then):
-		case o.mayLose(p, h.begun, then, h.ttl):
+		case o.mayLose(p, h.begun, then, o.w.given(h.ttl)):
 			return
 		}
 		o.w.fail("%v was lost without a reason, after %v of %v: %v", h, then.Sub(h.begun), h.ttl, e.Err)

@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -261,6 +262,14 @@ func (o *oracle) untoldBy(b *part) time.Duration {
 	return 0
 }
 
+// lastGone is when a ticket had gone, or the end of time.
+func (p *part) lastGone() time.Time {
+	if p.gone.IsZero() {
+		return time.Unix(1<<40, 0)
+	}
+	return p.gone
+}
+
 // waitedForNobody checks that a ticket was not left waiting. With mu held.
 func (o *oracle) waitedForNobody(p *part) {
 	c := p.c
@@ -268,12 +277,19 @@ func (o *oracle) waitedForNobody(p *part) {
 		return
 	}
 	free, concerned := p.queued, []string{c.p.name}
-	for _, b := range o.blockers(p) {
+	blockers, permits := o.blockers(p), 0
+	if c.s.limit > 0 && o.w.sessions > 0 && !o.outOfOrder(c) { // those who were there for the longest time have the others
+		permits = c.s.limit - 1
+		slices.SortFunc(blockers, func(a, b *part) int { return b.lastGone().Compare(a.lastGone()) })
+	}
+	for _, b := range blockers {
 		if !o.confirmed(b, c.ended) {
 			concerned = append(concerned, b.c.p.name)
 		}
 		switch {
 		case !o.outOfOrder(c) && b.asked().After(p.queued) && b.c.t != c.t: // behind p
+		case permits > 0 && b.c.s.shared && (b.hold == nil || b.hold.shared):
+			permits--
 		case b.gone.IsZero() || b.gone.After(c.ended) || b.c.p.plan.observer != "":
 			return
 		default:

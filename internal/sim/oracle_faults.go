@@ -21,7 +21,7 @@ func (o *oracle) tooEarly(h *hold, e locker.Event, then time.Time) bool {
 	if asked.IsZero() || h.ttl < shortTTL || h.p.plan.observer != "" { // they hear late of what happens
 		return false
 	}
-	if early := asked.Add(h.ttl * 95 / 100).Sub(then); early > 0 {
+	if early := asked.Add(o.w.given(h.ttl) * 95 / 100).Sub(then); early > 0 {
 		o.w.fail("%v was lost too early: %v before the end of the lease that was asked for at %v: %v", h, early, asked.Sub(o.w.begun), e.Err)
 		return true
 	}
@@ -47,11 +47,12 @@ func (o *oracle) renewTime(ttl time.Duration) time.Duration {
 // couldRenew reports whether there was time to renew a lease after it was due, without any
 // fault, before it was over. With mu held.
 func (o *oracle) couldRenew(h *hold, then time.Time) bool {
-	from := latest(h.at, then.Add(-h.ttl*6/10))
-	if h.fixed || h.ttl < shortTTL {
+	ttl := o.w.given(h.ttl)
+	from := latest(h.at, then.Add(-ttl*6/10))
+	if h.fixed || ttl < shortTTL {
 		return false
 	}
-	if free := o.w.free(h.p.name, from, then); free > o.renewTime(h.ttl) {
+	if free := o.w.free(h.p.name, from, then); free > o.renewTime(ttl) {
 		o.w.fail("%v was lost, and could have been renewed: the store was reachable for %v since %v", h, free, from.Sub(o.w.begun))
 		return true
 	}
@@ -104,7 +105,12 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		return false
 	case o.w.sessions > 0: // the session is kept alive after a third of its TTL, and not old when a ticket is put on it
 		life := max(c.s.ttl, o.w.sessions)
-		return now.Sub(p.queued) < life*3/4 || o.w.free(c.p.name, latest(p.queued, now.Add(-life*6/10)), now) > renewTime(life)
+		young := now.Sub(p.queued) < life*3/4
+		if o.w.most > 0 { // it may be as old as its process, and is kept alive by its client
+			life = o.w.sessions
+			young = now.Sub(c.begun) < o.w.most*9/10 && o.w.faulty(c.p.name, c.begun, p.queued) == 0
+		}
+		return young || o.w.free(c.p.name, latest(p.queued, now.Add(-life*6/10)), now) > renewTime(life)
 	case o.w.liveness > 0: // there are three or four heartbeats in that time, and a failed one is sent again soon
 		life := o.w.liveness
 		most := life / 5

@@ -87,7 +87,7 @@ func (o *oracle) lasts(h *hold, k *locker.Lock) {
 		return
 	}
 	end := k.Deadline()
-	if early := h.leased().Add(h.ttl * 95 / 100).Sub(end); early > 0 && !end.IsZero() {
+	if early := h.leased().Add(o.w.given(h.ttl) * 95 / 100).Sub(end); early > 0 && !end.IsZero() {
 		o.w.fail("the lease of %v is over %v too early, at %v", h, early, end.Sub(o.w.begun))
 	}
 }

@@ -115,7 +115,7 @@ func (f faultPlan) String() string {
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
 var worlds = []string{
 	"bank", "bank", "memcached", "memcached", "consul", "consul", "etcd", "etcd", "dynamodb", "dynamodb", "redis", "redis", "redlock", "redlock",
-	"nats", "nats", "postgres", "postgres", "memory", "all", "fallback",
+	"nats", "nats", "postgres", "postgres", "zookeeper", "zookeeper", "memory", "all", "fallback",
 }
 
 // draw makes the plan of a seed.
@@ -321,7 +321,7 @@ func (g *grammar) lease(s *step) {
 		s.ttl = min(s.ttl, longest)
 	}
 	g.same(s)
-	if g.feature("minimum hold", 6) {
+	if g.feature("minimum hold", 6) && g.world != "zookeeper" { // none on a user's connection
 		s.minHold = g.between(time.Millisecond, 20*time.Second)
 	}
 }
@@ -346,7 +346,7 @@ var causes = []string{"deadline", "cancelled", "not acquired", "lost", "closed",
 // faults are the kinds of faults of a world.
 func (g *grammar) faults() []string {
 	kinds := []string{"cut", "cut", "suspend", "slow", "reset", "pause", "down", "crash", "full"}
-	if g.world == "consul" || g.world == "etcd" {
+	if g.world == "consul" || g.world == "etcd" || g.world == "zookeeper" {
 		kinds = append(kinds, "stale", "stale", "stale", "stale", "hand", "hand")
 	}
 	switch g.world {

@@ -195,6 +195,11 @@ func (r *runner) build() {
 			w.sessions = 2 * time.Second
 			s.model, w.late = newCluster(s), max(w.late, 400*time.Millisecond)
 			return func(p string) (driver.Driver, *path, error) { return openCluster(s, p) }
+		case "zookeeper":
+			z := newEnsemble(s)
+			w.sessions, w.most = z.timeout, min(leaseOfZK(z.timeout), leaseOfZK(10*time.Second)) // a driver that has no session yet takes it for one of ten seconds
+			s.model, w.late = z, max(w.late, 400*time.Millisecond)
+			return func(p string) (driver.Driver, *path, error) { return openEnsemble(s, p) }
 		case "postgres":
 			d := newDatabase(s)
 			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, 500*time.Millisecond)
@@ -427,6 +432,9 @@ func (r *runner) check(lives *sync.WaitGroup) {
 	r.opened(p)
 	b := driver.BoundsOf(p.d, r.o.longest)
 	bound := b.Crash + b.Liveness + recovery
+	if w.most > 0 { // they say nothing of a lease that its process renews and nobody releases
+		bound += r.o.longest
+	}
 	r.free(p, r.names(), bound)
 	close(w.checked)
 	r.wait(lives)

@@ -30,6 +30,8 @@ func (p *plan) shape(g *grammar) bool {
 		shapes, every = []func(*grammar, *stream){p.heir, p.stretch, p.errand, p.belated, p.haste, p.hush}, 6
 	case "etcd":
 		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.interlude, p.deafness, p.recluse}, 5
+	case "zookeeper":
+		shapes, every = []func(*grammar, *stream){p.reuse, p.turnstile, p.hermit, p.rush}, 5
 	case "consul":
 		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.pretender}, 6
 	case "memcached":
@@ -498,6 +500,59 @@ func (p *plan) straggler(g *grammar, s *stream) {
 	one.timeout, one.cause = s.between(500*time.Millisecond, 2*time.Second), "cancelled"
 	p.processes[0].threads = [][]step{{one, {verb: "sleep", hold: time.Minute}}}
 	p.faults = []faultPlan{{kind: "hold", process: "p0", by: "p0", on: "write", skip: 1, lasts: s.between(3*time.Second, 12*time.Second)}}
+}
+
+// turnstile has more callers ask for permits than there are, which each hold for another time: many wait for the grant of
+// the ticket ahead.
+func (p *plan) turnstile(g *grammar, s *stream) {
+	one := p.several(g, s, 3)
+	one.shared = true
+	limit, differ := 1+s.n(3), s.one(3)
+	for _, process := range p.processes {
+		for range 2 {
+			var steps []step
+			for range 3 {
+				if one.limit, one.hold = limit, s.between(time.Millisecond, 3*time.Second); differ {
+					one.limit = 1 + s.n(3)
+				}
+				steps = append(steps, one, step{verb: "sleep", hold: s.between(time.Millisecond, 300*time.Millisecond)})
+			}
+			process.threads = append(process.threads, steps)
+		}
+	}
+	if s.one(2) {
+		p.faults = []faultPlan{{kind: pick(s, "reset", "cut"), process: "p1", by: pick(s, "p0", "p1"), on: "write", skip: s.n(20), lasts: s.between(10*time.Millisecond, 2*time.Second), served: s.one(2)}}
+	}
+}
+
+// hermit has the server of a holder be cut off from the others for longer than a session, and somebody wait.
+func (p *plan) hermit(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = time.Minute
+	p.processes[0].threads = [][]step{{one}}
+	one.hold = s.between(time.Second, 10*time.Second)
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "stale", process: "p0", at: s.between(100*time.Millisecond, 5*time.Second), lasts: s.between(5*time.Second, time.Minute)}}
+}
+
+// rush has readers try again and again to come in beside another one, and writers wait.
+func (p *plan) rush(g *grammar, s *stream) {
+	one := p.several(g, s, 3)
+	pause := step{verb: "sleep", hold: s.between(100*time.Microsecond, 10*time.Millisecond)}
+	for i, process := range p.processes {
+		next, times := one, 12
+		next.hold = s.between(time.Millisecond, 30*time.Millisecond)
+		if next.shared = i > 0; i == 1 {
+			next.hold, times = s.between(20*time.Millisecond, 200*time.Millisecond), 4
+		} else if i == 2 {
+			next.verb = "try"
+		}
+		var steps []step
+		for range times {
+			steps = append(steps, next, pause)
+		}
+		process.threads = [][]step{steps}
+	}
 }
 
 // drought has the first store go away for good while a caller with a limit waits there.

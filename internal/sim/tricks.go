@@ -40,7 +40,7 @@ func (p *plan) tricks() {
 	kinds := append([]string{"cut", "reset", "suspend", "pause", "crash", "full", "die", "quit", "leave", "leave"}, tricks...)
 	kinds = append(kinds, tricks...)
 	switch p.world {
-	case "consul", "etcd":
+	case "consul", "etcd", "zookeeper":
 		kinds = append(kinds, "stale", "stale", "stale", "stale")
 	case "redis":
 		kinds = append(kinds, "failover", "failover")
@@ -196,10 +196,11 @@ func (w *world) follow(t *trap) {
 // writes reports whether a request may change what the server has.
 func writes(what string) bool {
 	switch verb, _, _ := strings.Cut(what, " "); verb {
-	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version", "range", "ttl", "get", "info", "barrier", "sub":
+	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version", "range", "ttl", "get", "info", "barrier", "sub",
+		"connect", "beat", "watches", "exists", "children", "sync":
 		return false
-	case "txn": // of etcd
-		return strings.Contains(what, " put:") || strings.Contains(what, " delete:")
+	case "txn": // of etcd and ZooKeeper
+		return strings.Contains(what, " put:") || strings.Contains(what, " delete:") || strings.Contains(what, " set:")
 	case "PUT":
 		return !strings.Contains(what, "/v1/txn") || !readsOnly([]byte(what))
 	}

@@ -19,6 +19,7 @@ type world struct {
 	open      func(process string) (driver.Driver, []*path, error)
 	watched   bool                                // a dead process is found by whoever waits long enough
 	sessions  time.Duration                       // the shortest that the store gives; 0: it has none
+	most      time.Duration                       // the longest lease that it gives at a time, by one session for all tickets of a process; 0: any
 	liveness  time.Duration                       // after which a waiter of whom a server of Redis or a database hears nothing is dead to it; 0: another store
 	drift     float64                             // by which part a server's clock runs faster than those of the processes
 	late      time.Duration                       // by how much a grant may come after it was possible, in a healthy world
@@ -63,6 +64,14 @@ type interval struct {
 	kind     string
 	process  string
 	server   int // alone; < 0: all
+}
+
+// given is the part of a lease that the store gives at a time.
+func (w *world) given(ttl time.Duration) time.Duration {
+	if w.most > 0 {
+		return min(ttl, w.most)
+	}
+	return ttl
 }
 
 // unique returns the first instant, from t on, at which nothing else wakes. If two
