@@ -146,24 +146,29 @@ func (f *file) asked() []*change {
 
 // commit makes changes, and those that are requested while it pauses. It tries again whenever another process was faster.
 func (e *Engine) commit(f *file, batch []*change) {
+	fresh := false // the document was read for these changes
 	for conflicted, failed := 0, 0; ; {
 		if batch = e.wanted(batch); len(batch) == 0 {
 			return
 		}
 		begun := time.Now()
-		err := e.attempt(f, batch)
+		err := e.attempt(f, batch, fresh)
 		switch {
 		case err == nil:
 			return
 		case errors.Is(err, errStale):
 			continue
 		case errors.Is(err, ErrChanged):
-			if conflicted++; conflicted > 1 {
+			conflicted++
+			if conflicted > 1 {
 				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
 			}
 			e.mu.Lock()
-			batch = append(batch, f.asked()...)
+			more := f.asked()
+			f.known = f.known && conflicted == 1 // after a pause it has probably changed again
+			fresh = f.known && len(more) == 0 && errors.As(err, new(*Changed))
 			e.mu.Unlock()
+			batch = append(batch, more...)
 			continue
 		case errors.Is(err, ErrTooLarge) && len(batch) > 1:
 			half := len(batch) / 2
@@ -207,12 +212,13 @@ func (e *Engine) wanted(batch []*change) (wanted []*change) {
 	return wanted
 }
 
-// attempt makes changes once.
-func (e *Engine) attempt(f *file, batch []*change) error {
+// attempt makes changes once. If fresh is set, the document that is known was read after they were asked for.
+func (e *Engine) attempt(f *file, batch []*change, fresh bool) error {
 	e.mu.Lock()
-	fresh := !f.known
+	known := f.known
 	e.mu.Unlock()
-	if fresh {
+	if !known {
+		fresh = true
 		if err := e.read(e.ctx, f); err != nil {
 			return err
 		}
@@ -266,6 +272,9 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	switch {
 	case errors.Is(err, ErrChanged), errors.Is(err, ErrTooLarge): // nothing was done
 		f.known = false
+		if c := (*Changed)(nil); errors.As(err, &c) {
+			e.took(f, c.Now, sent)
+		}
 		e.mu.Unlock()
 		return err
 	case err != nil:
