@@ -47,6 +47,7 @@ type record struct {
 	TTL     time.Duration `json:"d"`
 	Lease   int           `json:"e,omitempty"` // counts the writes that began its lease anew; 0: a waiter, or a provisional lease
 	Fixed   bool          `json:"f,omitempty"` // heartbeats do not renew its lease
+	Polls   bool          `json:"r,omitempty"` // its process reads this queue to learn of the grant, and needs no notification
 	Since   int64         `json:"w"`           // for people: of the grant or of queueing, in milliseconds of a wall clock
 
 	Observed *observation `json:"b,omitempty"`
@@ -113,8 +114,6 @@ func (q *queue) check() error {
 	}
 	return nil
 }
-
-func (d *document) encode() ([]byte, error) { return json.Marshal(d) }
 
 // spare returns the blanks that a large document has at its end after a ticket is queued. Leases are written in their
 // place. So a queue without space for another ticket has space for the leases of those that it has.
@@ -234,6 +233,30 @@ func (q *queue) views() []driver.Ticket {
 		views[i].Shared, views[i].Limit = q.Tickets[i].Shared, q.Tickets[i].Limit
 	}
 	return views
+}
+
+// smallQueue is the size of a document that a process that waits reads itself. With its key it is read for the price of a
+// notification (DynamoDB: 4 KB).
+const smallQueue = 4<<10 - 256
+
+// encode returns the document as it is stored. If it is not small, all its tickets need notifications from now on.
+func (d *document) encode() ([]byte, error) {
+	value, err := json.Marshal(d)
+	if err != nil || len(value) <= smallQueue || !d.needNotifications() {
+		return value, err
+	}
+	return json.Marshal(d)
+}
+
+// needNotifications notes that no process reads the queues to learn of its grants, and reports whether one did.
+func (d *document) needNotifications() (did bool) {
+	for _, q := range d.Queues {
+		for i := range q.Tickets {
+			did = did || q.Tickets[i].Polls
+			q.Tickets[i].Polls = false
+		}
+	}
+	return did
 }
 
 // add queues a ticket.
