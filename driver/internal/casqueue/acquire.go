@@ -29,14 +29,14 @@ type ticket struct {
 	file     *file
 
 	state     state
-	leased    bool          // its record says that it is held
-	fixed     bool          // its record says that heartbeats do not renew its lease
-	shortened bool          // the change that ends its lease sooner is being written: no renewal follows
-	polls     bool          // its record says that its process reads the queue: nobody notifies it
-	promised  time.Time     // its lease must not end before
-	ahead     int           // how many waiters were ahead of it at the last reading
-	moved     time.Time     // when that number last fell, or when it began to wait
-	interval  time.Duration // how long each of them took, as far as is known
+	leased    bool      // its record says that it is held
+	fixed     bool      // its record says that heartbeats do not renew its lease
+	shortened bool      // the change that ends its lease sooner is being written: no renewal follows
+	polls     bool      // its record says that its process reads the queue: nobody notifies it
+	promised  time.Time // its lease must not end before
+	ahead     int       // how many waiters were ahead of it at the last reading
+	moved     time.Time // when that number last fell, or when it began to wait
+	since     time.Time // when it was granted
 
 	// alive is when the life of the ticket began: when the request was sent that wrote its record, or the last
 	// heartbeat that was answered before the life that it replaces was over. No other process concludes that the
@@ -202,6 +202,7 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 // hold notes that the lease of a ticket was written, for a caller who asked for ttl, and ends its wait. With mu held.
 func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 	if t.state != held {
+		t.since = time.Now()
 		t.grant = driver.Grant{Token: r.Token, Asked: sent}
 		close(t.done)
 	}
@@ -293,18 +294,9 @@ func (e *Engine) learn(f *file) {
 
 // move notes how many waiters are ahead of a ticket. With mu held.
 func (t *ticket) move(ahead int, now time.Time) {
-	switch {
-	case t.moved.IsZero():
-		t.interval = firstInterval
-	case ahead < t.ahead:
-		moves := time.Duration(t.ahead - ahead)
-		took := now.Sub(t.moved) / moves
-		t.interval = min(took, t.interval+(took-t.interval)/4*min(moves, 4))
-	default:
-		t.interval = max(t.interval, now.Sub(t.moved))
-		return
+	if t.moved.IsZero() || ahead < t.ahead {
+		t.ahead, t.moved = ahead, now
 	}
-	t.ahead, t.moved = ahead, now
 }
 
 // loseMissing loses the tickets that are not in a document. With mu held.
@@ -320,7 +312,7 @@ func (e *Engine) loseMissing(f *file) {
 // provisional, and no write is needed. With mu held.
 func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 	if t.renewed && !t.minHold && r.Lease == 0 && now.Sub(t.alive) < t.life()/2 {
-		t.state = held
+		t.state, t.since = held, now
 		t.promised = t.alive.Add(t.life())
 		delete(e.waiting, t)
 		t.grant = driver.Grant{Token: r.Token, Asked: t.alive}

@@ -7,17 +7,17 @@ import (
 
 // Poll intervals of a process that waits.
 const (
-	leastPoll     = 250 * time.Microsecond
-	shortPause    = 2 * time.Millisecond   // Go's timers may be late by half of it
-	mostPoll      = 50 * time.Millisecond  // while one of its tickets is the next of its queue
-	othersPoll    = 90 * time.Millisecond  // otherwise: a grant is known within 100 ms, after two requests (D13)
-	pollPart      = 8                      // the interval is this part of that ticket's time as the next
-	restPart      = 4                      // the interval is at least this many times as long as a poll takes
-	firstInterval = time.Millisecond       // the first estimate of how long each ticket ahead takes
-	slowestPoll   = 250 * time.Millisecond // of a slow store
-	failedPoll    = 200 * time.Millisecond // while the store does not answer
-	mostFollow    = 10 * time.Second       // between two attempts to watch, if the store refuses
-	rescan        = 250 * time.Millisecond // of all waiting tickets
+	leastPoll   = 250 * time.Microsecond
+	shortPause  = 2 * time.Millisecond   // Go's timers may be late by half of it
+	mostPoll    = 50 * time.Millisecond  // while one of its tickets is the next of its queue
+	othersPoll  = 90 * time.Millisecond  // otherwise: a grant is known within 100 ms, after two requests (D13)
+	pollPart    = 8                      // the interval is this part of the time for which that ticket has not moved
+	restPart    = 3                      // the interval is at least this many times as long as a poll takes
+	handOffPart = 4                      // a hand-off takes about this many times as long as a poll
+	slowestPoll = 250 * time.Millisecond // of a slow store
+	failedPoll  = 200 * time.Millisecond // while the store does not answer
+	mostFollow  = 10 * time.Second       // between two attempts to watch, if the store refuses
+	rescan      = 250 * time.Millisecond // of all waiting tickets
 )
 
 // attendant is the background task: the state of a process that waits.
@@ -30,7 +30,7 @@ type attendant struct {
 
 	shortest time.Duration // life of a waiting ticket
 	next     time.Time     // when a ticket last became the next; zero: none is
-	soon     time.Duration // a part of the estimated time until another becomes the next
+	soon     time.Time     // when the queues are read to find another as the next
 	anyWaits bool          // some ticket waits
 	polls    bool          // … and nobody notifies this process of its grant
 	hears    bool          // some ticket waits for a notification
@@ -38,7 +38,7 @@ type attendant struct {
 
 	polled, readAt, heartbeat, sampled time.Time
 	sampling                           time.Duration // the interval
-	took                               time.Duration // by the last poll
+	took                               time.Duration // by a poll, on the average
 }
 
 // wakeTask wakes the background task. With mu held, or not.
@@ -89,15 +89,21 @@ func (a *attendant) scan() {
 		return
 	}
 	a.scanned = now
+	waited := a.anyWaits
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
-	a.anyWaits, a.next, a.soon, a.shortest = false, time.Time{}, mostSample, liveness
+	a.anyWaits, a.next, a.soon, a.shortest = false, time.Time{}, now.Add(mostSample), liveness
 	a.polls, a.hears = false, false
+	if !waited {
+		a.polled = now // a new ticket has just been written
+	}
 	for t := range a.e.waiting {
 		a.anyWaits, a.polls, a.hears = true, a.polls || t.polls, a.hears || !t.polls
 		a.shortest = min(a.shortest, t.life())
 		if t.ahead > 0 || t.moved.IsZero() {
-			a.soon = min(a.soon, t.soon(a.readAt))
+			if at := t.soon(a.readAt, handOffPart*a.took); at.Before(a.soon) {
+				a.soon = at
+			}
 		} else if t.moved.After(a.next) {
 			a.next = t.moved
 		}
@@ -111,12 +117,15 @@ func (a *attendant) scan() {
 	}
 }
 
-// soon is how long after the last reading the ticket's queue is read again, to find the ticket as the next. Whatever that
-// reading was worth, the ticket had not moved since: it may have found a document that cannot be read, or a ticket that is
-// granted already. With mu held.
-func (t *ticket) soon(readAt time.Time) time.Duration {
-	each := max(t.interval, readAt.Sub(t.moved))
-	return max(leastPoll, min(each, 2*mostSample)*time.Duration(t.ahead)*3/4) // more would overflow, for many tickets
+// soon is when the ticket's queue is read again, to find the ticket as the next: after a part of the estimated time since the
+// last reading, and also of the time for which the ticket had not moved then. So a queue that stands is read less and less
+// often, whatever the readings find: a document that cannot be read, or a ticket that is granted already. With mu held.
+func (t *ticket) soon(readAt time.Time, handOff time.Duration) time.Time {
+	if readAt.Before(t.moved) {
+		readAt = t.moved // its process has written the queue then
+	}
+	each := min(t.file.doc.find(t.name).Hold, mostSample) + handOff
+	return readAt.Add(max(leastPoll, each*time.Duration(t.ahead)*2/3, readAt.Sub(t.moved)/pollPart))
 }
 
 // interval is the poll interval. A poller rests for longer than the store takes to answer, so that the pollers of many
@@ -128,7 +137,7 @@ func (a *attendant) interval() time.Duration {
 	case a.watched:
 		return mostSample
 	}
-	interval := min(a.readAt.Add(a.soon).Sub(a.polled), othersPoll) // of that reading, and no poll just before it
+	interval := min(a.soon.Sub(a.polled), othersPoll) // no poll just before that reading
 	if !a.next.IsZero() {
 		interval = min(time.Since(a.next)/pollPart, mostPoll)
 	}
@@ -165,11 +174,19 @@ func (a *attendant) step() {
 		}
 	case !now.Before(a.polled.Add(a.interval())):
 		unread = a.poll(now)
-		a.took = time.Since(now)
+		a.polling(time.Since(now))
 	}
 	if a.failed = unsent != nil || unread != nil; a.failed {
 		a.polled = now
 	}
+}
+
+// polling notes how long a poll took.
+func (a *attendant) polling(took time.Duration) {
+	if a.took == 0 {
+		a.took = took
+	}
+	a.took += (took - a.took) / 8
 }
 
 // poll reads the notifications and, if there is a new one, the queues. It reads the queues at once if the store has
@@ -177,7 +194,7 @@ func (a *attendant) step() {
 // queue of tickets without notifications each time: then the release itself is seen, with one request.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.reports || !a.hears || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
+	if a.reports || !a.hears || a.next.IsZero() && !now.Before(a.soon) {
 		return a.readQueues()
 	}
 	if a.polls {

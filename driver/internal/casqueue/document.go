@@ -33,6 +33,10 @@ type queue struct {
 	Name    string   `json:"n"`
 	Last    uint64   `json:"l"` // the number of the newest ticket
 	Tickets []record `json:"t,omitempty"`
+
+	// Hold is about how long a ticket is held, divided by the number of tickets that are held at once: so many tickets
+	// go away in a time, besides those whose processes die, or do not wait any longer.
+	Hold time.Duration `json:"h,omitempty"`
 }
 
 // record is a ticket in a document.
@@ -100,6 +104,9 @@ func (d *document) check() error {
 func (q *queue) check() error {
 	if q.Last > math.MaxInt64 {
 		return fmt.Errorf("its last number is %d", q.Last)
+	}
+	if q.Hold < 0 {
+		return fmt.Errorf("its tickets are held for %v", q.Hold)
 	}
 	last := uint64(0)
 	for i := range q.Tickets {
@@ -214,6 +221,22 @@ func (d *document) open(name string, known uint64) *queue {
 // index returns the position of a ticket, or -1.
 func (q *queue) index(id string) int {
 	return slices.IndexFunc(q.Tickets, func(r record) bool { return r.ID == id })
+}
+
+// held notes how long a ticket was held that is released. A shorter time counts twice: who reads the queue too early has one
+// request more, and who reads it too late delays all behind.
+func (q *queue) held(hold time.Duration) {
+	granted := 0
+	for _, is := range driver.Granted(q.views()) {
+		if is {
+			granted++
+		}
+	}
+	part := time.Duration(8)
+	if hold /= time.Duration(max(granted, 1)); hold < q.Hold {
+		part = 4
+	}
+	q.Hold += (hold - q.Hold) / part
 }
 
 // remove takes out the ticket at i.
