@@ -30,7 +30,7 @@ type attendant struct {
 
 	shortest time.Duration // life of a waiting ticket
 	next     time.Time     // when a ticket last became the next; zero: none is
-	soon     time.Time     // when the queues are read to find another as the next
+	soon     time.Duration // a part of the estimated time until another becomes the next
 	anyWaits bool          // some ticket waits
 	polls    bool          // … and nobody notifies this process of its grant
 	hears    bool          // some ticket waits for a notification
@@ -89,21 +89,15 @@ func (a *attendant) scan() {
 		return
 	}
 	a.scanned = now
-	waited := a.anyWaits
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
-	a.anyWaits, a.next, a.soon, a.shortest = false, time.Time{}, now.Add(mostSample), liveness
+	a.anyWaits, a.next, a.soon, a.shortest = false, time.Time{}, mostSample, liveness
 	a.polls, a.hears = false, false
-	if !waited {
-		a.polled = now // a new ticket has just been written
-	}
 	for t := range a.e.waiting {
 		a.anyWaits, a.polls, a.hears = true, a.polls || t.polls, a.hears || !t.polls
 		a.shortest = min(a.shortest, t.life())
 		if t.ahead > 0 || t.moved.IsZero() {
-			if at := t.soon(a.readAt, handOffPart*a.took); at.Before(a.soon) {
-				a.soon = at
-			}
+			a.soon = min(a.soon, t.soon(a.readAt, handOffPart*a.took))
 		} else if t.moved.After(a.next) {
 			a.next = t.moved
 		}
@@ -117,15 +111,12 @@ func (a *attendant) scan() {
 	}
 }
 
-// soon is when the ticket's queue is read again, to find the ticket as the next: after a part of the estimated time since the
-// last reading, and also of the time for which the ticket had not moved then. So a queue that stands is read less and less
+// soon is how long after the last reading the ticket's queue is read again, to find the ticket as the next: after a part of
+// the estimated time, and also of the time for which the ticket had not moved. So a queue that stands is read less and less
 // often, whatever the readings find: a document that cannot be read, or a ticket that is granted already. With mu held.
-func (t *ticket) soon(readAt time.Time, handOff time.Duration) time.Time {
-	if readAt.Before(t.moved) {
-		readAt = t.moved // its process has written the queue then
-	}
+func (t *ticket) soon(readAt time.Time, handOff time.Duration) time.Duration {
 	each := min(t.file.doc.find(t.name).Hold, mostSample) + handOff
-	return readAt.Add(max(leastPoll, each*time.Duration(t.ahead)*2/3, readAt.Sub(t.moved)/pollPart))
+	return max(leastPoll, each*time.Duration(t.ahead)*2/3, readAt.Sub(t.moved)/pollPart)
 }
 
 // interval is the poll interval. A poller rests for longer than the store takes to answer, so that the pollers of many
@@ -137,7 +128,7 @@ func (a *attendant) interval() time.Duration {
 	case a.watched:
 		return mostSample
 	}
-	interval := min(a.soon.Sub(a.polled), othersPoll) // no poll just before that reading
+	interval := min(a.readAt.Add(a.soon).Sub(a.polled), othersPoll) // of that reading, and no poll just before it
 	if !a.next.IsZero() {
 		interval = min(time.Since(a.next)/pollPart, mostPoll)
 	}
@@ -194,7 +185,7 @@ func (a *attendant) polling(took time.Duration) {
 // queue of tickets without notifications each time: then the release itself is seen, with one request.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.reports || !a.hears || a.next.IsZero() && !now.Before(a.soon) {
+	if a.reports || !a.hears || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
 		return a.readQueues()
 	}
 	if a.polls {

@@ -1,6 +1,7 @@
 package casqueue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -74,22 +75,19 @@ func TestChangedBeforeTry(t *testing.T) {
 		}
 		b.take(other, request("a", "2"))
 		p.once("put", slow)
-		reader := request("a", "3")
-		reader.Shared = true
-		waits := reader
-		waits.Wait = true
+		ctx, cancel := context.WithCancel(b.Context())
 		got := make(chan error)
 		go func() {
-			_, err := e.Acquire(b.Context(), waits)
+			_, err := e.Acquire(ctx, request("a", "3"))
 			got <- err
 		}()
 		time.Sleep(10 * time.Millisecond)
 		if err := other.Release(b.Context(), driver.Hold{Name: "a", ID: "2"}); err != nil {
 			b.Fatal(err)
 		}
-		reader.ID = "4"
-		b.take(e, reader)
-		if err := <-got; err != nil {
+		cancel()
+		b.take(e, request("a", "4"))
+		if err := <-got; !errors.Is(err, context.Canceled) {
 			b.Error(err)
 		}
 	})
