@@ -165,19 +165,11 @@ func (a *attendant) step() {
 		}
 	case !now.Before(a.polled.Add(a.interval())):
 		unread = a.poll(now)
-		a.polling(time.Since(now))
+		a.took = average(a.took, time.Since(now))
 	}
 	if a.failed = unsent != nil || unread != nil; a.failed {
 		a.polled = now
 	}
-}
-
-// polling notes how long a poll took.
-func (a *attendant) polling(took time.Duration) {
-	if a.took == 0 {
-		a.took = took
-	}
-	a.took += (took - a.took) / 8
 }
 
 // poll reads the notifications and, if there is a new one, the queues. It reads the queues at once if the store has

@@ -83,7 +83,8 @@
 // The poller reads the one or the other every 90 ms. While one of its tickets is the next, it does so more often, at first
 // every 0.25 ms, and every 50 ms in the end. It rests twice as long as a reading takes, so that waiters do not overload a slow
 // store. A process further behind reads the queue also when two thirds of the time have passed until its ticket becomes the
-// next, as it estimates. A queue says how long its tickets are held: each release adds that to a moving average. A hand-off
+// next, as it estimates. A queue says how long its tickets are held: each release adds that to a moving average, in which one
+// long hold hardly counts. A hand-off
 // takes some readings more. An estimate from what a process sees of the queue would not do: a process that reads too late makes
 // the queue slower, and would take that for its rate.
 //

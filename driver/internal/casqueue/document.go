@@ -223,8 +223,17 @@ func (q *queue) index(id string) int {
 	return slices.IndexFunc(q.Tickets, func(r record) bool { return r.ID == id })
 }
 
-// held notes how long a ticket was held that is released. A shorter time counts twice: who reads the queue too early has one
-// request more, and who reads it too late delays all behind.
+// average is a moving average of durations. It follows shorter ones faster, and one that is much longer than the others hardly
+// counts: who takes a time for longer than it is reads a queue too late, which delays all behind, and who takes it for shorter
+// sends a request more.
+func average(mean, next time.Duration) time.Duration {
+	if next < mean {
+		return mean - (mean-next)/4
+	}
+	return mean + (min(next, 4*mean+time.Millisecond)-mean)/8
+}
+
+// held notes how long a ticket was held that is released.
 func (q *queue) held(hold time.Duration) {
 	granted := 0
 	for _, is := range driver.Granted(q.views()) {
@@ -232,11 +241,7 @@ func (q *queue) held(hold time.Duration) {
 			granted++
 		}
 	}
-	part := time.Duration(8)
-	if hold /= time.Duration(max(granted, 1)); hold < q.Hold {
-		part = 4
-	}
-	q.Hold += (hold - q.Hold) / part
+	q.Hold = average(q.Hold, hold/time.Duration(max(granted, 1)))
 }
 
 // remove takes out the ticket at i.

@@ -221,3 +221,54 @@ func TestHold(t *testing.T) {
 		}
 	}
 }
+
+// One long hold of many, or one slow request, does not make those who wait read the queue late for long.
+func TestPaceAfterOutlier(t *testing.T) {
+	const clients, grants, long = 16, 1000, 200 * time.Millisecond
+	for _, c := range []struct {
+		name       string
+		hold, slow bool
+	}{{"hold", true, false}, {"request", false, true}} {
+		bubble(t, func(b *bed) {
+			var done atomic.Int64
+			var group sync.WaitGroup
+			begun := time.Now()
+			for i := range clients {
+				e, p := b.open()
+				p.with(func(string, string) fault {
+					took := 50*time.Microsecond + rand.N(200*time.Microsecond) //nolint:gosec // no secret
+					if c.slow && rand.IntN(50) == 0 {                          //nolint:gosec // no secret
+						took = rand.N(20 * time.Millisecond) //nolint:gosec // no secret
+					}
+					time.Sleep(took)
+					return fine
+				})
+				group.Go(func() {
+					for n := done.Add(1); n <= grants; n = done.Add(1) {
+						r := request("a", fmt.Sprint(i, "-", n))
+						r.Wait = true
+						if _, err := e.Acquire(b.Context(), r); err != nil {
+							b.Error(err)
+							return
+						}
+						if c.hold && n%20 == 0 {
+							time.Sleep(long)
+						}
+						if err := e.Release(b.Context(), r.Hold(0)); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			group.Wait()
+			took := time.Since(begun)
+			if c.hold {
+				took -= grants / 20 * long
+			}
+			if each := took / grants; each > 3*time.Millisecond { // besides the long holds
+				b.Errorf("a long %s now and then: %v for each grant, want about 2 ms", c.name, each)
+			}
+		})
+	}
+}
