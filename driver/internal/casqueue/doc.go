@@ -84,9 +84,8 @@
 // every 0.25 ms, and every 50 ms in the end. It rests twice as long as a reading takes, so that waiters do not overload a slow
 // store. A process further behind reads the queue also when two thirds of the time have passed until its ticket becomes the
 // next, as it estimates. A queue says how long its tickets are held: each release adds that to a moving average, in which one
-// long hold hardly counts. A hand-off
-// takes some readings more. An estimate from what a process sees of the queue would not do: a process that reads too late makes
-// the queue slower, and would take that for its rate.
+// long hold hardly counts. A hand-off takes some readings more. An estimate from what a process sees of the queue would not
+// do: a process that reads too late makes the queue slower, and would take that for its rate.
 //
 // A store that reports changes ([Watcher]) needs no poller: each report of a notification makes the process read its queues. A
 // notification that is lost, or that nobody sends, since the change was not answered, delays a grant by a second at most,
