@@ -97,8 +97,8 @@
 //
 // A hand-off among many processes is two writes, the next ticket and the release, and a third one, a notification, if the
 // queue has more than 20 tickets or so. The first two cost as much as the queue is long, 2 units each among 16 and 4 among
-// 64. A fifth to a quarter of a write is lost to another process's. The rest are heartbeats, one a second from each process that waits. So a hand-off costs the more the longer
-// locks are held; the figures above are those of 28 and 12 hand-offs a second.
+// 64. A fifth to a quarter of a write is lost to another process's. The rest are heartbeats, one a second from each process
+// that waits. So a hand-off costs the more the longer locks are held; the figures above are those of 28 and 12 hand-offs a second.
 //
 // A shorter TTL costs more: each round of renewals reads the lock and writes a heartbeat. A write that fails, because
 // another process has changed the item, costs as much as one that is done. If many processes wait for one lock for a
