@@ -81,7 +81,7 @@
 // 65 in a queue that is compressed.
 //
 //	acquire and release, free lock    2 writes; 1 reading if this process has not used the name in the last 30 s
-//	hand-off to another process       3 to 5 readings and 3 to 4 writes between 2 processes, 21 and 6 among 16, 113 and 16
+//	hand-off to another process       3 to 5 readings and 2 to 3 writes between 2 processes, 21 and 5 among 16, 113 and 16
 //	                                  among 64
 //	a process that waits, a second    13 to 22 readings and 1 write, if it waits for one lock that is held for a second
 //	                                  or longer; one more reading for each further lock, and for each of the eight
@@ -95,10 +95,10 @@
 // On DynamoDB Local, on two busy processors, a median hand-off took 9 ms among 16 processes. 256 were too many for
 // that server: some had no answer within 10 s.
 //
-// A hand-off among many processes is three writes: the next ticket, the release, and a notification. The first two cost
-// as much as the queue is long, 2 units each among 16 and 4 among 64. A fifth to a quarter of a write is lost to another
-// process's. The rest are heartbeats, one a second from each process that waits. So a hand-off costs the more the longer
-// locks are held; the figures above are those of 28 and 12 hand-offs a second.
+// A hand-off among many processes is two writes, the next ticket and the release, and a third one, a notification, if the
+// queue has more than 20 tickets or so. The first two cost as much as the queue is long, 2 units each among 16 and 4 among
+// 64. A fifth to a quarter of a write is lost to another process's. The rest are heartbeats, one a second from each process
+// that waits. So a hand-off costs the more the longer locks are held; the figures above are those of 28 and 12 hand-offs a second.
 //
 // A shorter TTL costs more: each round of renewals reads the lock and writes a heartbeat. A write that fails, because
 // another process has changed the item, costs as much as one that is done. If many processes wait for one lock for a

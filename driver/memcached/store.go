@@ -36,11 +36,17 @@ func (c *client) Get(ctx context.Context, keys ...string) ([]casqueue.Document, 
 		if err := a.failed(); err != nil {
 			return nil, err
 		}
-		if a.code == "VA" {
-			docs[i] = casqueue.Document{Value: a.value, Version: casqueue.Version{Era: n.era, Number: a.cas}}
-		}
+		docs[i] = n.document(a)
 	}
 	return docs, nil
+}
+
+// document returns the document in an answer to a reading.
+func (n *conn) document(a reply) (d casqueue.Document) {
+	if a.code == "VA" {
+		d = casqueue.Document{Value: a.value, Version: casqueue.Version{Era: n.era, Number: a.cas}}
+	}
+	return d
 }
 
 // Put implements casqueue.Store. The server numbers its items anew when it is started again. So a version that was read
@@ -74,7 +80,10 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 		}
 		return v, nil
 	case "EXISTS", "NOT_FOUND", "NOT_STORED":
-		return casqueue.Version{}, casqueue.ErrChanged
+		if replies[1].failed() != nil {
+			return casqueue.Version{}, casqueue.ErrChanged
+		}
+		return casqueue.Version{}, &casqueue.Changed{Now: n.document(replies[1])}
 	default:
 		return casqueue.Version{}, put.failed()
 	}

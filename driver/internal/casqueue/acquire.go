@@ -29,13 +29,14 @@ type ticket struct {
 	file     *file
 
 	state     state
-	leased    bool          // its record says that it is held
-	fixed     bool          // its record says that heartbeats do not renew its lease
-	shortened bool          // the change that ends its lease sooner is being written: no renewal follows
-	promised  time.Time     // its lease must not end before
-	ahead     int           // how many waiters were ahead of it at the last reading
-	moved     time.Time     // when that number last fell, or when it began to wait
-	interval  time.Duration // how long each of them took, as far as is known
+	leased    bool      // its record says that it is held
+	fixed     bool      // its record says that heartbeats do not renew its lease
+	shortened bool      // the change that ends its lease sooner is being written: no renewal follows
+	polls     bool      // its record says that its process reads the queue: nobody notifies it
+	promised  time.Time // its lease must not end before
+	ahead     int       // how many waiters were ahead of it at the last reading
+	moved     time.Time // when that number last fell, or when it began to wait
+	since     time.Time // when it was granted
 
 	// alive is when the life of the ticket began: when the request was sent that wrote its record, or the last
 	// heartbeat that was answered before the life that it replaces was over. No other process concludes that the
@@ -139,12 +140,14 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 // With mu held.
 func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (placed record, written, changed bool, err error) {
 	q := d.open(r.Name, e.highest)
-	reaped := e.reap(e.fileOf(key), q)
+	f := e.fileOf(key)
+	reaped := e.reap(f, q)
 	i := q.index(r.ID)
 	added := i < 0
 	if added {
 		q.add(r, e.process)
 		i = len(q.Tickets) - 1
+		q.Tickets[i].Polls = e.polls(f)
 	}
 	switch {
 	case driver.Grantable(q.views(), i):
@@ -157,6 +160,20 @@ func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (
 	}
 	q.remove(i)
 	return placed, false, reaped || !added, driver.ErrNotAcquired
+}
+
+// polls reports whether this process reads the queue of a new ticket to learn of its grant: it waits nowhere else, and the
+// queue is small. With mu held.
+func (e *Engine) polls(f *file) bool {
+	if _, ok := e.store.(Watcher); ok || f.bytes > smallQueue {
+		return false
+	}
+	for t := range e.waiting {
+		if t.file != f {
+			return false
+		}
+	}
+	return true
 }
 
 // enlist notes a ticket that was placed, and returns it if it has to wait. If sent is zero, its record was in the
@@ -185,6 +202,7 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 // hold notes that the lease of a ticket was written, for a caller who asked for ttl, and ends its wait. With mu held.
 func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 	if t.state != held {
+		t.since = time.Now()
 		t.grant = driver.Grant{Token: r.Token, Asked: sent}
 		close(t.done)
 	}
@@ -258,6 +276,7 @@ func (e *Engine) learn(f *file) {
 			case t.state == waiting && granted[i]:
 				e.granted(t, &q.Tickets[i], now)
 			case t.state == waiting:
+				t.polls = q.Tickets[i].Polls
 				t.move(waiters, now)
 			}
 			if t != nil && t.name == q.Name {
@@ -275,17 +294,9 @@ func (e *Engine) learn(f *file) {
 
 // move notes how many waiters are ahead of a ticket. With mu held.
 func (t *ticket) move(ahead int, now time.Time) {
-	switch {
-	case t.moved.IsZero():
-		t.interval = firstInterval
-	case ahead < t.ahead:
-		took := now.Sub(t.moved) / time.Duration(t.ahead-ahead)
-		t.interval = min(took, t.interval+(took-t.interval)/4)
-	default:
-		t.interval = max(t.interval, now.Sub(t.moved))
-		return
+	if t.moved.IsZero() || ahead < t.ahead {
+		t.ahead, t.moved = ahead, now
 	}
-	t.ahead, t.moved = ahead, now
 }
 
 // loseMissing loses the tickets that are not in a document. With mu held.
@@ -301,7 +312,7 @@ func (e *Engine) loseMissing(f *file) {
 // provisional, and no write is needed. With mu held.
 func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 	if t.renewed && !t.minHold && r.Lease == 0 && now.Sub(t.alive) < t.life()/2 {
-		t.state = held
+		t.state, t.since = held, now
 		t.promised = t.alive.Add(t.life())
 		delete(e.waiting, t)
 		t.grant = driver.Grant{Token: r.Token, Asked: t.alive}

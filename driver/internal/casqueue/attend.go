@@ -7,19 +7,17 @@ import (
 
 // Poll intervals of a process that waits.
 const (
-	leastPoll     = 250 * time.Microsecond
-	shortPause    = 2 * time.Millisecond   // Go's timers may be late by half of it
-	mostPoll      = 50 * time.Millisecond  // while one of its tickets is the next of its queue
-	othersPoll    = 90 * time.Millisecond  // otherwise: a grant is known within 100 ms, after two requests (D13)
-	pollPart      = 8                      // the interval is this part of that ticket's time as the next
-	restPart      = 4                      // the interval is at least this many times as long as a poll takes
-	soonPart      = 3                      // the queue is read after this part of the estimated time
-	firstInterval = 2 * time.Millisecond   // the first estimate of how long each ticket ahead takes
-	slowestPoll   = 250 * time.Millisecond // of a slow store
-	failedPoll    = 200 * time.Millisecond // while the store does not answer
-	mostFollow    = 10 * time.Second       // between two attempts to watch, if the store refuses
-	rescan        = 250 * time.Millisecond // of all waiting tickets
-	smallQueue    = 4<<10 - 256            // bytes: with its key it is read for the price of a notification (DynamoDB: 4 KB)
+	leastPoll   = 250 * time.Microsecond
+	shortPause  = 2 * time.Millisecond   // Go's timers may be late by half of it
+	mostPoll    = 50 * time.Millisecond  // while one of its tickets is the next of its queue
+	othersPoll  = 90 * time.Millisecond  // otherwise: a grant is known within 100 ms, after two requests (D13)
+	pollPart    = 8                      // the interval is this part of the time for which that ticket has not moved
+	restPart    = 3                      // the interval is at least this many times as long as a poll takes
+	handOffPart = 4                      // a hand-off takes about this many times as long as a poll
+	slowestPoll = 250 * time.Millisecond // of a slow store
+	failedPoll  = 200 * time.Millisecond // while the store does not answer
+	mostFollow  = 10 * time.Second       // between two attempts to watch, if the store refuses
+	rescan      = 250 * time.Millisecond // of all waiting tickets
 )
 
 // attendant is the background task: the state of a process that waits.
@@ -34,12 +32,13 @@ type attendant struct {
 	next     time.Time     // when a ticket last became the next; zero: none is
 	soon     time.Duration // a part of the estimated time until another becomes the next
 	anyWaits bool          // some ticket waits
-	direct   bool          // the next waiter reads the queue, which is small and the only one, and not its notifications
+	polls    bool          // … and nobody notifies this process of its grant
+	hears    bool          // some ticket waits for a notification
 	scanned  time.Time
 
 	polled, readAt, heartbeat, sampled time.Time
 	sampling                           time.Duration // the interval
-	took                               time.Duration // by the last poll
+	took                               time.Duration // by a poll, on the average
 }
 
 // wakeTask wakes the background task. With mu held, or not.
@@ -93,20 +92,16 @@ func (a *attendant) scan() {
 	a.e.mu.Lock()
 	defer a.e.mu.Unlock()
 	a.anyWaits, a.next, a.soon, a.shortest = false, time.Time{}, mostSample, liveness
-	var only *file
-	a.direct = true
+	a.polls, a.hears = false, false
 	for t := range a.e.waiting {
-		a.direct = a.direct && (only == nil || only == t.file) && t.file.bytes <= smallQueue
-		only = t.file
-		a.anyWaits = true
+		a.anyWaits, a.polls, a.hears = true, a.polls || t.polls, a.hears || !t.polls
 		a.shortest = min(a.shortest, t.life())
 		if t.ahead > 0 || t.moved.IsZero() {
-			a.soon = min(a.soon, t.soon(a.readAt))
+			a.soon = min(a.soon, t.soon(a.readAt, handOffPart*a.took))
 		} else if t.moved.After(a.next) {
 			a.next = t.moved
 		}
 	}
-	a.direct = a.direct && !a.next.IsZero()
 	a.heartbeat = a.e.heartbeat
 	if a.watched = a.e.watches; a.e.notified {
 		a.e.notified, a.polled = false, time.Time{}
@@ -116,12 +111,12 @@ func (a *attendant) scan() {
 	}
 }
 
-// soon is how long after the last reading the ticket's queue is read again, to find the ticket as the next. Whatever that
-// reading was worth, the ticket had not moved since: it may have found a document that cannot be read, or a ticket that is
-// granted already. With mu held.
-func (t *ticket) soon(readAt time.Time) time.Duration {
-	each := max(t.interval, readAt.Sub(t.moved))
-	return max(leastPoll, min(each, soonPart*mostSample)*time.Duration(t.ahead)/soonPart) // more would overflow, for many tickets
+// soon is how long after the last reading the ticket's queue is read again, to find the ticket as the next: after a part of
+// the estimated time, and also of the time for which the ticket had not moved. So a queue that stands is read less and less
+// often, whatever the readings find: a document that cannot be read, or a ticket that is granted already. With mu held.
+func (t *ticket) soon(readAt time.Time, handOff time.Duration) time.Duration {
+	each := min(t.file.doc.find(t.name).Hold, mostSample) + handOff
+	return max(leastPoll, each*time.Duration(t.ahead)*2/3, readAt.Sub(t.moved)/pollPart)
 }
 
 // interval is the poll interval. A poller rests for longer than the store takes to answer, so that the pollers of many
@@ -170,7 +165,7 @@ func (a *attendant) step() {
 		}
 	case !now.Before(a.polled.Add(a.interval())):
 		unread = a.poll(now)
-		a.took = time.Since(now)
+		a.took = average(a.took, time.Since(now))
 	}
 	if a.failed = unsent != nil || unread != nil; a.failed {
 		a.polled = now
@@ -178,12 +173,18 @@ func (a *attendant) step() {
 }
 
 // poll reads the notifications and, if there is a new one, the queues. It reads the queues at once if the store has
-// reported a notification, if a ticket is estimated to be the next before a notification would be seen, or if the ticket
-// that is the next waits in the only queue, and that is small: then the release itself is seen, with one request.
+// reported a notification, or if a ticket is estimated to be the next before a notification would be seen. It reads the
+// queue of tickets without notifications each time: then the release itself is seen, with one request.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.reports || a.direct || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
+	if a.reports || !a.hears || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
 		return a.readQueues()
+	}
+	if a.polls {
+		a.scanned = time.Time{}
+		if err := a.e.sample(a.e.ctx, nil, a.e.waitedFor(func(t *ticket) bool { return t.polls })); err != nil {
+			return err
+		}
 	}
 	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))
 	a.e.answered(err)
@@ -201,14 +202,14 @@ func (a *attendant) poll(now time.Time) error {
 // readQueues reads the queues.
 func (a *attendant) readQueues() error {
 	a.readAt, a.scanned = time.Now(), time.Time{}
-	return a.e.sample(a.e.ctx, nil, a.e.waitedFor())
+	return a.e.sample(a.e.ctx, nil, a.e.waitedFor(anyTicket))
 }
 
 // sample reads all that decides about the tickets ahead of those that wait, and removes the expired ones.
 func (a *attendant) sample(now time.Time) error {
 	e := a.e
 	a.sampled, a.sampling = now, mostSample
-	files := e.waitedFor()
+	files := e.waitedFor(anyTicket)
 	processes := make(map[string]struct{})
 	e.mu.Lock()
 	for f := range files {
@@ -234,16 +235,20 @@ func (a *attendant) sample(now time.Time) error {
 	return nil
 }
 
-// waitedFor returns the files in which tickets of this process wait.
-func (e *Engine) waitedFor() map[*file]struct{} {
+// waitedFor returns the files in which some tickets of this process wait.
+func (e *Engine) waitedFor(some func(*ticket) bool) map[*file]struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	files := make(map[*file]struct{})
 	for t := range e.waiting {
-		files[t.file] = struct{}{}
+		if some(t) {
+			files[t.file] = struct{}{}
+		}
 	}
 	return files
 }
+
+func anyTicket(*ticket) bool { return true }
 
 // lastOwn returns the index of the last waiting ticket of this process, or 0. With mu held.
 func (e *Engine) lastOwn(f *file, q *queue) int {

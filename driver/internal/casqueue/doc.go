@@ -4,11 +4,12 @@
 // # The idea
 //
 // The whole queue of a name is one document. To change it, a process reads it and writes it back on condition that
-// nobody has changed it meanwhile; otherwise it tries again, after a random pause if it fails repeatedly. The grant
-// rule is that of package driver, applied to the document: a ticket is granted when the tickets ahead of it allow that,
-// and no write is needed for it. Tickets ahead of a ticket can only go away, so an old reading delays a grant, and
-// never makes a false one. One goroutine makes all changes of a process to one document, and writes them together. A
-// release, a lease and the removal of expired tickets end its pause, because others wait for them.
+// nobody has changed it meanwhile. Otherwise it tries again at once, if the store says with its answer what it has instead
+// ([Changed]) or at the first time, and after a random pause if that fails too. The grant rule is that of package driver,
+// applied to the document: a ticket is granted when the tickets ahead of it allow that, and no write is needed for it.
+// Tickets ahead of a ticket can only go away, so an old reading delays a grant, and never makes a false one. One goroutine
+// makes all changes of a process to one document, and writes them together. A release, a lease and the removal of expired
+// tickets end its pause, because others wait for them.
 //
 // # Liveness
 //
@@ -73,17 +74,22 @@
 //
 // # Notification
 //
-// Each process has a document for notifications. A process that changes a queue writes to the notification documents
-// of the processes whose tickets do not wait any more: they have been granted, or removed. A process that waits has one
-// poller, however many of its tickets wait. It reads its notifications every 90 ms; while one of its tickets is the
-// next, it reads them more often, at first every 0.25 ms, and every 50 ms in the end. If it waits in one queue
-// only, and that is small, it then reads the queue itself, and so needs no notification of its grant. From the rate at which
-// the queue moves, it estimates when its ticket becomes the next, and reads the queue itself when a third of that time
-// has passed. The estimate follows a faster rate at once and a slower one by degrees: a process that reads too late
-// makes the queue slower, and would take that for its rate. It rests three times as long as a reading takes, so that
-// waiters do not overload a slow store. A store that reports changes ([Watcher]) needs no poller: each report makes
-// the process read its queues. A notification that is lost, or that nobody sends, since the change was not answered,
-// delays a grant by a second at most, because the process reads its queues that often to find expired tickets.
+// A process that waits has one poller, however many of its tickets wait. If it waits in one queue only, and that is small, it
+// reads the queue itself, and the record of its ticket says so. All others are notified: each process has a document for
+// notifications, and who changes a queue writes to those of the processes whose tickets do not wait any more, since they
+// have been granted, or removed. If a queue is not small any more, the next change says in all records that their processes
+// are notified, for as long as they wait.
+//
+// The poller reads the one or the other every 90 ms. While one of its tickets is the next, it does so more often, at first
+// every 0.25 ms, and every 50 ms in the end. It rests twice as long as a reading takes, so that waiters do not overload a slow
+// store. A process further behind reads the queue also when two thirds of the time have passed until its ticket becomes the
+// next, as it estimates. A queue says how long its tickets are held: each release adds that to a moving average, in which one
+// long hold hardly counts. A hand-off takes some readings more. An estimate from what a process sees of the queue would not
+// do: a process that reads too late makes the queue slower, and would take that for its rate.
+//
+// A store that reports changes ([Watcher]) needs no poller: each report of a notification makes the process read its queues. A
+// notification that is lost, or that nobody sends, since the change was not answered, delays a grant by a second at most,
+// because the process reads its queues that often to find expired tickets.
 //
 // # Unknown outcomes
 //

@@ -33,6 +33,10 @@ type queue struct {
 	Name    string   `json:"n"`
 	Last    uint64   `json:"l"` // the number of the newest ticket
 	Tickets []record `json:"t,omitempty"`
+
+	// Hold is about how long a ticket is held, divided by the number of tickets that are held at once: so many tickets
+	// go away in a time, besides those whose processes die, or do not wait any longer.
+	Hold time.Duration `json:"h,omitempty"`
 }
 
 // record is a ticket in a document.
@@ -47,6 +51,7 @@ type record struct {
 	TTL     time.Duration `json:"d"`
 	Lease   int           `json:"e,omitempty"` // counts the writes that began its lease anew; 0: a waiter, or a provisional lease
 	Fixed   bool          `json:"f,omitempty"` // heartbeats do not renew its lease
+	Polls   bool          `json:"r,omitempty"` // its process reads this queue to learn of the grant, and needs no notification
 	Since   int64         `json:"w"`           // for people: of the grant or of queueing, in milliseconds of a wall clock
 
 	Observed *observation `json:"b,omitempty"`
@@ -100,6 +105,9 @@ func (q *queue) check() error {
 	if q.Last > math.MaxInt64 {
 		return fmt.Errorf("its last number is %d", q.Last)
 	}
+	if q.Hold < 0 {
+		return fmt.Errorf("its tickets are held for %v", q.Hold)
+	}
 	last := uint64(0)
 	for i := range q.Tickets {
 		r := &q.Tickets[i]
@@ -113,8 +121,6 @@ func (q *queue) check() error {
 	}
 	return nil
 }
-
-func (d *document) encode() ([]byte, error) { return json.Marshal(d) }
 
 // spare returns the blanks that a large document has at its end after a ticket is queued. Leases are written in their
 // place. So a queue without space for another ticket has space for the leases of those that it has.
@@ -217,6 +223,27 @@ func (q *queue) index(id string) int {
 	return slices.IndexFunc(q.Tickets, func(r record) bool { return r.ID == id })
 }
 
+// average is a moving average of durations. It follows shorter ones faster, and one that is much longer than the others hardly
+// counts: who takes a time for longer than it is reads a queue too late, which delays all behind, and who takes it for shorter
+// sends a request more.
+func average(mean, next time.Duration) time.Duration {
+	if next < mean {
+		return mean - (mean-next)/4
+	}
+	return mean + (min(next, 4*mean+time.Millisecond)-mean)/8
+}
+
+// held notes how long a ticket was held that is released.
+func (q *queue) held(hold time.Duration) {
+	granted := 0
+	for _, is := range driver.Granted(q.views()) {
+		if is {
+			granted++
+		}
+	}
+	q.Hold = average(q.Hold, hold/time.Duration(max(granted, 1)))
+}
+
 // remove takes out the ticket at i.
 func (q *queue) remove(i int) { q.Tickets = slices.Delete(q.Tickets, i, i+1) }
 
@@ -234,6 +261,30 @@ func (q *queue) views() []driver.Ticket {
 		views[i].Shared, views[i].Limit = q.Tickets[i].Shared, q.Tickets[i].Limit
 	}
 	return views
+}
+
+// smallQueue is the size of a document that a process that waits reads itself. With its key it is read for the price of a
+// notification (DynamoDB: 4 KB).
+const smallQueue = 4<<10 - 256
+
+// encode returns the document as it is stored. If it is not small, all its tickets need notifications from now on.
+func (d *document) encode() ([]byte, error) {
+	value, err := json.Marshal(d)
+	if err != nil || len(value) <= smallQueue || !d.needNotifications() {
+		return value, err
+	}
+	return json.Marshal(d)
+}
+
+// needNotifications notes that no process reads the queues to learn of its grants, and reports whether one did.
+func (d *document) needNotifications() (did bool) {
+	for _, q := range d.Queues {
+		for i := range q.Tickets {
+			did = did || q.Tickets[i].Polls
+			q.Tickets[i].Polls = false
+		}
+	}
+	return did
 }
 
 // add queues a ticket.

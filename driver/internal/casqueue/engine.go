@@ -165,7 +165,10 @@ func (e *Engine) remove(ctx context.Context, name string, which func(*record) bo
 	c.apply = func(d *document, fresh bool) (bool, error) {
 		q := d.find(name)
 		for i := range q.Tickets {
-			if which(&q.Tickets[i]) {
+			if r := &q.Tickets[i]; which(r) {
+				if t := e.tickets[r.ID]; t != nil && t.state == held {
+					q.held(max(0, time.Since(t.since)))
+				}
 				q.remove(i)
 				return true, nil
 			}

@@ -24,6 +24,7 @@ type fake struct {
 	calls   map[string]int
 	changed chan struct{} // nil while nobody watches
 	most    int           // bytes of a document
+	mute    bool          // it does not say what has changed
 	clock   string        // its clock; "": it cannot be read
 	ahead   time.Duration // what it shows, less the time
 	coarse  time.Duration // it shows multiples of this
@@ -185,7 +186,10 @@ func (p *process) Put(ctx context.Context, key string, value []byte, read Versio
 	}
 	err = p.request(ctx, "put", key, func() error {
 		if p.find(key).Version != read {
-			return ErrChanged
+			if p.mute {
+				return ErrChanged
+			}
+			return &Changed{p.find(key)}
 		}
 		v = p.write(key, value, keep)
 		return nil
@@ -291,6 +295,13 @@ func (b *bed) open(opts ...func(*Options)) (*Engine, *process) {
 
 func request(name, id string) driver.Request {
 	return driver.Request{Name: name, ID: id, TTL: 10 * time.Second, Renewed: true}
+}
+
+// heavy is a request that makes its queue a large one, whose waiters are notified.
+func heavy(name, id string) driver.Request {
+	r := request(name, id)
+	r.Note = strings.Repeat("x", smallQueue)
+	return r
 }
 
 // take acquires what is free.

@@ -5,7 +5,8 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// notifyAll notifies the processes whose tickets do not wait any more: a change has granted or removed them. With mu held.
+// notifyAll notifies the processes whose tickets do not wait any more: a change has granted or removed them. It leaves out
+// those that read the queue. With mu held.
 func (e *Engine) notifyAll(before, after *document) {
 	processes := make(map[string][]byte)
 	for _, q := range before.Queues {
@@ -36,11 +37,11 @@ func (e *Engine) notice(f func()) {
 	})
 }
 
-// waiters returns the processes of the tickets that are not granted, by ticket.
+// waiters returns the processes of the tickets that are not granted, by ticket, without those that read the queue.
 func (q *queue) waiters() map[string]string {
 	all := make(map[string]string)
 	for i, granted := range driver.Granted(q.views()) {
-		if !granted {
+		if !granted && !q.Tickets[i].Polls {
 			all[q.Tickets[i].ID] = q.Tickets[i].Process
 		}
 	}

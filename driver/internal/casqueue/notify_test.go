@@ -63,7 +63,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A release notifies the process that it grants, and not those behind. On a store that reports changes, these do not read
+// A release of a large queue notifies the process that it grants, and not those behind. On a store that reports changes, these do not read
 // the queue either.
 func TestOnlyGrantsAreNotified(t *testing.T) {
 	for name, opts := range map[string][]func(*Options){
@@ -73,20 +73,14 @@ func TestOnlyGrantsAreNotified(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bed) {
 				holder, p := b.open(opts...)
-				b.take(holder, request("a", "1"))
+				b.take(holder, heavy("a", "1"))
 				var got []<-chan error
 				for i := range 3 {
 					e, _ := b.open(opts...)
 					got = append(got, b.waits(e, request("a", fmt.Sprint(i+2))))
 				}
 				time.Sleep(2300 * time.Millisecond) // between two samples of the waiters
-				var notified atomic.Int32
-				p.with(func(verb, key string) fault {
-					if verb == "set" && strings.Contains(key, ":n:") {
-						notified.Add(1)
-					}
-					return fine
-				})
+				notified := p.notified()
 				gets := b.count("get")
 				if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
 					b.Fatal(err)
@@ -102,6 +96,59 @@ func TestOnlyGrantsAreNotified(t *testing.T) {
 					b.Errorf("%d readings, want one to release and one to know of the grant", n)
 				}
 			})
+		})
+	}
+}
+
+// notified counts the notifications of a process.
+func (p *process) notified() *atomic.Int32 {
+	n := new(atomic.Int32)
+	p.with(func(verb, key string) fault {
+		if verb == "set" && strings.Contains(key, ":n:") {
+			n.Add(1)
+		}
+		return fine
+	})
+	return n
+}
+
+// Nobody is notified of the grant of a ticket whose process reads the queue. Once the queue has become large, it does not, and
+// is notified, also when the queue is small again.
+func TestNotifiedSinceQueueIsLarge(t *testing.T) {
+	for _, c := range []struct{ grows, shrinks bool }{{}, {grows: true}, {grows: true, shrinks: true}} {
+		bubble(t, func(b *bed) {
+			holder, p := b.open()
+			r := request("a", "1")
+			r.TTL = time.Hour
+			b.take(holder, r)
+			e, waiter := b.open()
+			got := b.waits(e, request("a", "2"))
+			want := int32(0)
+			if last, _ := b.open(); c.grows {
+				want = 1
+				b.waits(last, heavy("a", "3"))
+				time.Sleep(100 * time.Millisecond) // it has seen that
+				if n := b.readings(waiter, "a"); n > 15 {
+					b.Errorf("%+v: %d readings of a large queue in 10 s", c, n)
+				}
+				if c.shrinks {
+					if err := last.Release(b.Context(), driver.Hold{Name: "a", ID: "3"}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			n := p.notified()
+			begun := time.Now()
+			if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+				b.Fatal(err)
+			}
+			if err := <-got; err != nil || time.Since(begun) > 60*time.Millisecond {
+				b.Errorf("%+v: granted %v after the release (%v)", c, time.Since(begun), err)
+			}
+			time.Sleep(10 * time.Millisecond)
+			if n := n.Load(); n != want {
+				b.Errorf("%+v: %d notifications, want %d", c, n, want)
+			}
 		})
 	}
 }
@@ -247,8 +294,8 @@ func TestNotificationLost(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, p := b.open()
 		other, _ := b.open()
-		b.take(e, request("a", "1"))
-		got := b.waits(other, request("a", "2"))
+		b.take(e, heavy("a", "1"))
+		got := b.waits(other, heavy("a", "2"))
 		last := b.waits(other, request("a", "3"))
 		time.Sleep(5 * time.Second)
 		p.with(func(verb, key string) fault {
@@ -280,7 +327,7 @@ func TestNotifiedThoughRead(t *testing.T) {
 		other, _ := b.open()
 		for i := range 5 {
 			id, next := fmt.Sprint("e", i), fmt.Sprint("other", i)
-			b.take(e, request("a", id))
+			b.take(e, heavy("a", id))
 			got := b.waits(other, request("a", next))
 			time.Sleep(300 * time.Millisecond)
 			b.queue(e, "a") // so that the release is written at once
@@ -307,7 +354,7 @@ func TestRemovedIsNotified(t *testing.T) {
 	bubble(t, func(b *bed) {
 		e, _ := b.open()
 		other, _ := b.open()
-		g := b.take(e, request("a", "1"))
+		g := b.take(e, heavy("a", "1"))
 		got := b.waits(other, request("a", "2"))
 		time.Sleep(300 * time.Millisecond)
 		begun := time.Now()
@@ -357,7 +404,7 @@ func TestReleaseAndClose(t *testing.T) {
 	for _, answers := range []bool{true, false} {
 		bubble(t, func(b *bed) {
 			holder, p := b.open()
-			b.take(holder, request("a", "1"))
+			b.take(holder, heavy("a", "1"))
 			e, _ := b.open()
 			got := b.waits(e, request("a", "2"))
 			time.Sleep(2500 * time.Millisecond) // between two samples of the waiter

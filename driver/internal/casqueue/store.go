@@ -14,8 +14,9 @@ type Store interface {
 	// began: never an old copy, such as that of a replica. A document that does not exist has the zero Version.
 	Get(ctx context.Context, keys ...string) ([]Document, error)
 	// Put replaces a document if it still has the version read. If read is the zero Version, Put creates the
-	// document if there is none. Otherwise Put returns ErrChanged and does nothing, now or later. The store may
-	// forget the document when keep has passed; it need not.
+	// document if there is none. Otherwise Put returns ErrChanged and does nothing, now or later; it is a *Changed if
+	// the store says with its answer what it has instead. The store may forget the document when keep has passed; it
+	// need not.
 	Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (Version, error)
 	// Set writes a document without a condition. If it fails, the document may be as it was, but must not be missing:
 	// a heartbeat that is lost before keep has passed would be taken for one that was never sent.
@@ -51,6 +52,12 @@ var (
 	// ErrTooLarge says that the store accepts no document of that size.
 	ErrTooLarge = errors.New("the queue is full: its document would be larger than the store takes")
 )
+
+// Changed is an ErrChanged with the document as it was at some time after Put was called: it need not be read then.
+type Changed struct{ Now Document }
+
+func (c *Changed) Error() string        { return ErrChanged.Error() }
+func (c *Changed) Is(target error) bool { return target == ErrChanged }
 
 // Version identifies one content of a document. No other content of the document ever has the same Version. Era is
 // for stores whose numbers may begin again when they have lost everything.
