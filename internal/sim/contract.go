@@ -30,6 +30,7 @@ type contract struct {
 	process string
 	trusts  bool // a renewal does not look for each ticket
 	again   bool // a request that was not answered is repeated, as package compose does
+	hasty   bool // a ticket is released when its caller leaves, while the request for it goes on for a moment
 	closed  atomic.Bool
 }
 
@@ -104,9 +105,23 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 	c.w.mu.Unlock()
 	asked := time.Now()
 	asking := c.joinsOnce(r)
-	g, err := c.d.Acquire(ctx, asking)
+	asks := ctx
+	if c.hasty {
+		longer, end := context.WithCancelCause(context.WithoutCancel(ctx))
+		defer end(nil)
+		stop := context.AfterFunc(ctx, func() {
+			c.w.at(time.Now().Add(50*time.Millisecond), func() { end(context.Cause(ctx)) })
+			c.releaseEarly(ctx, r.Hold(0))
+		})
+		defer stop()
+		asks = longer
+	}
+	g, err := c.d.Acquire(asks, asking)
 	if c.again && ctx.Err() == nil && driver.IsUnavailable(err) && !errors.Is(err, driver.ErrNoTicket) {
-		g, err = c.d.Acquire(ctx, asking)
+		g, err = c.d.Acquire(asks, asking)
+	}
+	if c.hasty && ctx.Err() != nil { // it is being released
+		return driver.Grant{}, context.Cause(ctx)
 	}
 	switch {
 	case err == nil:
@@ -207,6 +222,13 @@ func (c *contract) Release(ctx context.Context, h driver.Hold) error {
 }
 
 const released = "Release"
+
+// releaseEarly releases a ticket of which it is not known yet whether it is there.
+func (c *contract) releaseEarly(ctx context.Context, h driver.Hold) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = c.Release(ctx, h)
+}
 
 // Renew is RenewAll for one.
 func (c *contract) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {

@@ -505,5 +505,5 @@ func openEnsemble(s *server, process string) (driver.Driver, *path, error) {
 		return nil, nil, err
 	}
 	d, err := zookeeper.New(conn, events)
-	return ownedZK{&contract{w: s.w, m: z, d: d, process: process, again: newStream(s.w.seed, "again").one(2)}, zkDriver{d}, conn}, p, err
+	return ownedZK{&contract{w: s.w, m: z, d: d, process: process, again: newStream(s.w.seed, "again").one(2), hasty: newStream(s.w.seed, "hasty").one(2)}, zkDriver{d}, conn}, p, err
 }
