@@ -33,7 +33,7 @@ func init() {
 		},
 		mutant{
 			name: "etcd: a lease that was not found counts as kept alive", file: "driver/etcd/keepalive.go",
-			old: "if err == nil && resp.TTL <= 0 {", new: "if err == nil && resp.TTL < 0 {",
+			old: "case err == nil && resp.TTL <= 0:", new: "case err == nil && resp.TTL < 0:",
 			unseen: "each keep-alive of holders is followed by a look for their tickets, and waiters see the deletion of theirs",
 		},
 		mutant{

@@ -97,7 +97,7 @@ func init() {
 		},
 		mutant{
 			name: "redisqueue: nobody asks again when a subscription is back", file: engine + "listener.go", in: "redis",
-			old: "\tif !first {\n\t\tl.back()\n\t}\n", new: "\t_ = first\n",
+			old: "\t\t\tl.back()\n", new: "",
 		},
 		mutant{
 			name: "redisqueue: the refusal of a subscription is the answer to a request", file: engine + "errors.go", in: "redis",
