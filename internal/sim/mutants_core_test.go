@@ -86,7 +86,7 @@ func init() {
 		},
 		mutant{
 			name: "core: Do waits for a slow release", file: "do.go",
-			old: "time.NewTimer(doWait)", new: "time.NewTimer(5 * time.Second)",
+			old: "waitForRelease(doWait,", new: "waitForRelease(5*time.Second,",
 		},
 		mutant{
 			name: "core: AcquireAll leaves what it had when it fails", file: "group.go",
