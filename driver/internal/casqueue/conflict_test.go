@@ -3,7 +3,6 @@ package casqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -89,30 +88,6 @@ func TestChangedBeforeTry(t *testing.T) {
 		b.take(e, request("a", "4"))
 		if err := <-got; !errors.Is(err, context.Canceled) {
 			b.Error(err)
-		}
-	})
-}
-
-// A change is tried again at once after each pause, with what the store has said: who comes to a queue that changes all the
-// time is queued soon.
-func TestConflictsPauseSeldom(t *testing.T) {
-	bubble(t, func(b *bed) {
-		e, p := b.open()
-		b.take(e, request("a", "holder"))
-		const rounds = 50
-		var took time.Duration
-		for i := range rounds {
-			b.storm(p, "a", 5)
-			begun := time.Now()
-			r := request("a", fmt.Sprint(i))
-			b.waits(e, r)
-			took += time.Since(begun)
-			if err := e.Release(b.Context(), r.Hold(0)); err != nil {
-				b.Fatal(err)
-			}
-		}
-		if mean := took / rounds; mean > 8*time.Millisecond {
-			b.Errorf("queued after %v, and five conflicts: want two pauses of 1 and 2 ms", mean)
 		}
 	})
 }

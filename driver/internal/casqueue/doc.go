@@ -4,8 +4,8 @@
 // # The idea
 //
 // The whole queue of a name is one document. To change it, a process reads it and writes it back on condition that
-// nobody has changed it meanwhile. Otherwise it tries again at once, if the store says with its answer what it has instead
-// ([Changed]) or at the first time, and after a random pause if that fails too. The grant rule is that of package driver,
+// nobody has changed it meanwhile. Otherwise it tries again, with what the answer says of the document if it does
+// ([Changed]), and after a random pause if it fails repeatedly. The grant rule is that of package driver,
 // applied to the document: a ticket is granted when the tickets ahead of it allow that, and no write is needed for it.
 // Tickets ahead of a ticket can only go away, so an old reading delays a grant, and never makes a false one. One goroutine
 // makes all changes of a process to one document, and writes them together. A release, a lease and the removal of expired

@@ -14,7 +14,7 @@ import (
 const (
 	tries      = 3                      // of a request that fails; one that the store does not answer in time counts as two
 	retryFirst = 20 * time.Millisecond  // pause before the second try
-	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each pause; and for each ticket queued
+	conflict   = 500 * time.Microsecond // the mean pause after a conflict, doubled with each one; and for each ticket queued
 	slowest    = 20 * time.Millisecond  // the same for a store that takes so long to answer, or longer
 	conflicts  = 10                     // the pause is doubled at most so often; conflict, doubled so often, is the longest
 	urgent     = 3                      // the same for changes that others wait for
@@ -146,9 +146,8 @@ func (f *file) asked() []*change {
 
 // commit makes changes, and those that are requested while it pauses. It tries again whenever another process was faster.
 func (e *Engine) commit(f *file, batch []*change) {
-	fresh := false  // the document was read for these changes
-	atOnce := false // they are tried again at once
-	for paused, failed := 0, 0; ; {
+	fresh := false // the document was read for these changes
+	for conflicted, failed := 0, 0; ; {
 		if batch = e.wanted(batch); len(batch) == 0 {
 			return
 		}
@@ -160,15 +159,14 @@ func (e *Engine) commit(f *file, batch []*change) {
 		case errors.Is(err, errStale):
 			continue
 		case errors.Is(err, ErrChanged):
-			found := errors.As(err, new(*Changed))
-			if atOnce = !atOnce && (found || paused == 0); !atOnce {
-				paused++
-				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, paused+1, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
+			conflicted++
+			if conflicted > 1 {
+				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
 			}
 			e.mu.Lock()
 			more := f.asked()
-			f.known = f.known && atOnce // after a pause it has probably changed again
-			fresh = f.known && found && len(more) == 0
+			f.known = f.known && conflicted == 1 // after a pause it has probably changed again
+			fresh = f.known && len(more) == 0 && errors.As(err, new(*Changed))
 			e.mu.Unlock()
 			batch = append(batch, more...)
 			continue
@@ -189,17 +187,17 @@ func (e *Engine) commit(f *file, batch []*change) {
 	}
 }
 
-// backoff is the longest pause after a conflict. It doubles with each pause, and grows with the time that the store
+// backoff is the longest pause after a conflict. It doubles with each conflict, and grows with the time that the store
 // takes for a request. It is short for a change that others wait for. For any other change it grows with the length of
 // the queue, up to twice, because a queue grows when many processes enqueue at once.
-func (e *Engine) backoff(f *file, batch []*change, paused int, request time.Duration) time.Duration {
+func (e *Engine) backoff(f *file, batch []*change, conflicted int, request time.Duration) time.Duration {
 	unit, longest := max(conflict, min(request, slowest)), conflict<<conflicts
 	if slices.ContainsFunc(batch, func(c *change) bool { return c.urgent }) {
-		return min(unit<<min(paused, urgent), longest)
+		return min(unit<<min(conflicted, urgent), longest)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return min(unit<<min(paused, conflicts), longest) + min(unit*time.Duration(f.doc.size()), longest)
+	return min(unit<<min(conflicted, conflicts), longest) + min(unit*time.Duration(f.doc.size()), longest)
 }
 
 // wanted leaves out the changes whose callers have left. If such a change was made, the core releases the ticket.
