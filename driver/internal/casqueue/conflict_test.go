@@ -3,7 +3,6 @@ package casqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
