@@ -57,6 +57,7 @@ var (
 type Changed struct{ Now Document }
 
 func (c *Changed) Error() string        { return ErrChanged.Error() }
+// Is reports whether the target is ErrChanged.
 func (c *Changed) Is(target error) bool { return target == ErrChanged }
 
 // Version identifies one content of a document. No other content of the document ever has the same Version. Era is
