@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,89 +17,116 @@ const handOnBound = 500 * time.Millisecond
 
 var errHandOn = driver.Unavailable(fmt.Errorf("redis: no answer to the release within %v", handOnBound))
 
-// A request for releases has releasesMost at most, and holds others of its name back for releasesLate: not for the time
-// to a server that is far away, or does not answer.
+// While releasesAtOnce requests for releases of a name are under way, others wait for releasesLate at most: not for the time to
+// a server that is far away, or does not answer. A request has releasesMost of them.
 const (
-	releasesMost = 100
-	releasesLate = 5 * time.Millisecond
+	releasesAtOnce = 2
+	releasesMost   = 100
+	releasesLate   = 5 * time.Millisecond
 )
 
-// A handOnRelease is sent with others of the same name: those that are asked for while a request is under way, and
-// not late, are the next request.
+// A handOnRelease is sent with others of the same name: those that have waited for a request are the next one. The caller of
+// one of them sends it for all.
 type handOnRelease struct {
 	hold driver.Hold
-	done chan error // gets the result
+	turn chan struct{} // its caller is to send all that wait
+	done chan error    // gets the result
+}
+
+// handOns are the releases of one name.
+type handOns struct {
+	sending int // how many requests are under way
+	waiting []*handOnRelease
 }
 
 // releaseWithOthers releases a ticket that hands the lock on.
 func (d *Driver) releaseWithOthers(ctx context.Context, h driver.Hold) error {
-	r := handOnRelease{h, make(chan error, 1)}
-	if !d.addRelease(r) {
-		return driver.ErrClosed
-	}
-	select {
-	case err := <-r.done:
-		return err
-	case <-ctx.Done():
-		return redisqueue.Ended(ctx, d.listener.Err())
-	}
-}
-
-// addRelease has a release sent, unless the driver is closed.
-func (d *Driver) addRelease(r handOnRelease) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	waiting, sending := d.handOns[r.hold.Name]
-	if !sending && !d.life.Go(func() { d.sendReleases(r.hold.Name) }) {
-		return false
-	}
-	d.handOns[r.hold.Name] = append(waiting, r)
-	return true
-}
-
-// sendReleases sends the releases of a name until none is left.
-func (d *Driver) sendReleases(name string) {
-	for batch := d.takeReleases(name); len(batch) > 0; batch = d.takeReleases(name) {
-		answered := make(chan struct{})
-		go func() {
-			defer close(answered)
-			d.sendTogether(batch)
-		}()
+	r := &handOnRelease{h, make(chan struct{}, 1), make(chan error, 1)}
+	if d.waits(r) {
+		late := time.NewTimer(releasesLate)
+		defer late.Stop()
 		select {
-		case <-answered:
-		case <-time.After(releasesLate):
+		case err := <-r.done:
+			return err
+		case <-r.turn:
+		case <-late.C:
 		}
 	}
+	d.sendTogether(ctx, h.Name)
+	select {
+	case err := <-r.done:
+		if ctx.Err() == nil || !errors.Is(err, errHandOn) {
+			return err
+		}
+	case <-ctx.Done():
+	}
+	return redisqueue.Ended(ctx, d.listener.Err())
 }
 
-// sendTogether sends one request, and delivers the results.
-func (d *Driver) sendTogether(batch []handOnRelease) {
-	ctx, cancel := context.WithTimeout(context.Background(), handOnBound)
+// waits adds a release to those that wait to be sent, and reports whether it has to wait for a request that is under way.
+func (d *Driver) waits(r *handOnRelease) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := d.handOns[r.hold.Name]
+	if all == nil {
+		all = &handOns{}
+		d.handOns[r.hold.Name] = all
+	}
+	all.waiting = append(all.waiting, r)
+	return all.sending >= releasesAtOnce
+}
+
+// sendTogether sends the releases that wait, unless another caller has, and delivers the results. Then one of those that have
+// begun to wait meanwhile has the turn.
+func (d *Driver) sendTogether(ctx context.Context, name string) {
+	batch := d.takeReleases(name)
+	if len(batch) == 0 {
+		return
+	}
+	once, cancel := context.WithTimeout(ctx, handOnBound)
 	defer cancel()
 	holds := make([]driver.Hold, len(batch))
 	for i, r := range batch {
 		holds[i] = r.hold
 	}
-	for i, err := range d.releaseTickets(ctx, holds) {
-		if isContextEnd(ctx, err) {
-			err = errHandOn // it is not the caller's context that has ended
+	errs := d.releaseTickets(once, holds)
+	d.passTurn(name)
+	for i, r := range batch {
+		if isContextEnd(once, errs[i]) {
+			errs[i] = errHandOn // who waits for it has a context of its own
 		}
-		batch[i].done <- err
+		r.done <- errs[i]
 	}
 }
 
-// takeReleases returns the next releases of a name. If there are none, none is under way any more.
-func (d *Driver) takeReleases(name string) []handOnRelease {
+func (d *Driver) takeReleases(name string) []*handOnRelease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	waiting := d.handOns[name]
-	n := min(len(waiting), releasesMost)
-	if n == 0 {
-		delete(d.handOns, name)
-	} else {
-		d.handOns[name] = waiting[n:]
+	all := d.handOns[name]
+	if all == nil || len(all.waiting) == 0 {
+		return nil
 	}
-	return waiting[:n]
+	n := min(len(all.waiting), releasesMost)
+	batch := all.waiting[:n]
+	all.waiting = all.waiting[n:]
+	all.sending++
+	return batch
+}
+
+func (d *Driver) passTurn(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := d.handOns[name]
+	all.sending--
+	switch {
+	case len(all.waiting) > 0:
+		select {
+		case all.waiting[0].turn <- struct{}{}:
+		default: // it has the turn
+		}
+	case all.sending == 0:
+		delete(d.handOns, name)
+	}
 }
 
 // releaseTickets sends one request, and returns the result of each release.
