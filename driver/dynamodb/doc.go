@@ -85,7 +85,7 @@
 //	                                  among 64
 //	a process that waits, a second    13 to 22 readings and 1 write, if it waits for one lock that is held for a second
 //	                                  or longer; one more reading for each further lock, and for each of the eight
-//	                                  processes before it
+//	                                  processes before it; 20 more if it waited for one lock alone first
 //	a try that is refused             1 reading; if the process has not seen the holder before, 1 more and, for the first one
 //	                                  after each sign of life of the holder, 2 writes; if others wait, also after theirs, and 1
 //	                                  reading more for each of the nearest eight, and 1 write more for the next one

@@ -96,6 +96,10 @@ func (e *Engine) wait(ctx context.Context, t *ticket, r *driver.Request) (driver
 // enter queues a ticket, and returns it if it has to wait.
 func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.Grant, error) {
 	key := e.key(r.Name)
+	defer e.entered(key)
+	e.mu.Lock()
+	e.entering[key]++
+	e.mu.Unlock()
 	var placed record
 	var written, none bool // none: there is no ticket, and there will be none
 	var t *ticket
@@ -147,13 +151,15 @@ func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (
 	if added {
 		q.add(r, e.process)
 		i = len(q.Tickets) - 1
-		q.Tickets[i].Polls = e.polls(f)
 	}
 	switch {
 	case driver.Grantable(q.views(), i):
 		q.Tickets[i].hold(max(r.TTL, q.Tickets[i].TTL), !r.Renewed)
 		return q.Tickets[i], true, true, nil
 	case r.Wait:
+		if added {
+			q.Tickets[i].Polls = e.polls(f)
+		}
 		return q.Tickets[i], added, added || reaped, nil
 	case !fresh:
 		return placed, false, false, errStale
@@ -162,10 +168,19 @@ func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (
 	return placed, false, reaped || !added, driver.ErrNotAcquired
 }
 
-// polls reports whether this process reads the queue of a new ticket to learn of its grant: it waits nowhere else, and the
-// queue is small. With mu held.
+// entered notes that a ticket for which this process asked is queued, or is not.
+func (e *Engine) entered(key string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.entering[key]--; e.entering[key] == 0 {
+		delete(e.entering, key)
+	}
+}
+
+// polls reports whether this process reads the queue of a new ticket to learn of its grant: it neither waits nor comes
+// anywhere else, and the queue is small. With mu held.
 func (e *Engine) polls(f *file) bool {
-	if _, ok := e.store.(Watcher); ok || f.bytes > smallQueue {
+	if _, ok := e.store.(Watcher); ok || f.bytes > smallQueue || len(e.entering) > 1 {
 		return false
 	}
 	for t := range e.waiting {

@@ -1,7 +1,9 @@
 package casqueue
 
 import (
+	"cmp"
 	"context"
+	"sync"
 	"time"
 )
 
@@ -165,7 +167,11 @@ func (a *attendant) step() {
 		}
 	case !now.Before(a.polled.Add(a.interval())):
 		unread = a.poll(now)
-		a.took = average(a.took, time.Since(now))
+		if took := time.Since(now); a.took == 0 {
+			a.took = took
+		} else {
+			a.took = average(a.took, took)
+		}
 	}
 	if a.failed = unsent != nil || unread != nil; a.failed {
 		a.polled = now
@@ -180,15 +186,16 @@ func (a *attendant) poll(now time.Time) error {
 	if a.reports || !a.hears || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
 		return a.readQueues()
 	}
+	var both sync.WaitGroup
+	var unread error
 	if a.polls {
 		a.scanned = time.Time{}
-		if err := a.e.sample(a.e.ctx, nil, a.e.waitedFor(func(t *ticket) bool { return t.polls })); err != nil {
-			return err
-		}
+		both.Go(func() { unread = a.e.sample(a.e.ctx, nil, a.e.waitedFor(func(t *ticket) bool { return t.polls })) })
 	}
 	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))
 	a.e.answered(err)
-	if err != nil {
+	both.Wait()
+	if err = cmp.Or(err, unread); err != nil {
 		return err
 	}
 	news := string(docs[0].Value)

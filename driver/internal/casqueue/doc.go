@@ -74,8 +74,8 @@
 //
 // # Notification
 //
-// A process that waits has one poller, however many of its tickets wait. If it waits in one queue only, and that is small, it
-// reads the queue itself, and the record of its ticket says so. All others are notified: each process has a document for
+// A process that waits has one poller, however many of its tickets wait. If it waits in one queue only when a ticket is queued, and that is small, it
+// reads the queue itself for as long as the ticket waits, and the record of the ticket says so. All others are notified: each process has a document for
 // notifications, and who changes a queue writes to those of the processes whose tickets do not wait any more, since they
 // have been granted, or removed. If a queue is not small any more, the next change says in all records that their processes
 // are notified, for as long as they wait.

@@ -157,7 +157,11 @@ func (d *document) see(now time.Time) {
 // carry takes over what was seen of records that are the same in an older document. Both are in the order of tokens.
 func (d *document) carry(old *document) {
 	for _, q := range d.Queues {
-		before := old.find(q.Name).Tickets
+		known := old.find(q.Name)
+		if q.Hold == 0 { // a program of an older version has written it
+			q.Hold = known.Hold
+		}
+		before := known.Tickets
 		for i := range q.Tickets {
 			r := &q.Tickets[i]
 			for len(before) > 0 && before[0].Token < r.Token {

@@ -60,6 +60,7 @@ type Engine struct {
 	forgot     time.Time
 	tickets    map[string]*ticket   // those of this process that wait or are held, by ID
 	waiting    map[*ticket]struct{} // those that wait
+	entering   map[string]int       // how many tickets are asked for, by the keys of their queues
 	heartbeats map[string]*sighting // by process
 	sent       uint64               // counts heartbeats and notifications: no two have the same content
 	highest    uint64               // the highest number of a ticket that this process has seen
@@ -105,7 +106,7 @@ func New(o Options) *Engine {
 	e := &Engine{
 		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
 		files: make(map[string]*file), tickets: make(map[string]*ticket), waiting: make(map[*ticket]struct{}),
-		heartbeats: make(map[string]*sighting),
+		heartbeats: make(map[string]*sighting), entering: make(map[string]int),
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e
