@@ -181,7 +181,7 @@ func (c *Client) Close() error {
 	until := time.Now().Add(c.releaseTimeout)
 	held := c.leases.close()
 	defer close(c.closed)
-	defer deliverEach(held, func(l closing) { l.deliver() })
+	defer deliverEach(held, (*lease).deliver)
 	c.removals.startClosing()
 	err := c.removeAll(held, until)
 	c.tasks.wait(until)
@@ -200,17 +200,10 @@ const releaseParallel = 64
 
 // removeAll removes the tickets of leases that Close has ended. A lock that was
 // lost is no failure of Close.
-func (c *Client) removeAll(all []closing, until time.Time) error {
+func (c *Client) removeAll(all []*lease, until time.Time) error {
 	return tryInParallel(len(all), releaseParallel, func(i int) error {
 		l := all[i]
-		if !waitFor(l.ended, until) { // the work under such a context has not been told of the end
-			l.queueEvent(l.context(), EventReleased, c.clock.recent().Sub(l.began), errStuck)
-			return c.fail("release", l.hold.Name, errStuck)
-		}
-		err := c.leases.remove(context.Background(), l.context(), l.lease, until)
+		err := c.leases.remove(context.Background(), l.context(), l, until)
 		return c.fail("release", l.hold.Name, ignore(err, ErrLost))
 	})
 }
-
-// errStuck is why Close leaves a ticket to its lease.
-var errStuck = errors.New("a context that one of the lock's is made of blocks; the lease ends by itself")

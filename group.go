@@ -58,7 +58,7 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 			group.members = append(group.members, m)
 			m.onEnd(func(err error) {
 				group.end(err)
-				cancel()
+				go cancel() // which also calls methods of ctx, a caller's: they may block
 			})
 		}
 	}
@@ -110,7 +110,10 @@ const undoAllWait = 15 * time.Millisecond
 // giveUp releases the members that were acquired. What the store has not confirmed
 // after undoAllWait is removed in the background.
 func (k *Lock) giveUp(ctx context.Context) {
-	_, _ = waitForRelease(undoAllWait, func() ([]*lease, error) { return k.releaseMembers(ctx, undoWait) }) // the observers are notified
+	_, _ = waitForRelease(undoAllWait, func() ([]*lease, error) {
+		ended, _, err := k.releaseMembers(ctx, undoWait)
+		return ended, err
+	}) // the observers are notified
 }
 
 // releaseGroup releases all members, even if one of them was lost. It returns the leases
@@ -129,29 +132,30 @@ func (k *Lock) releaseGroup(ctx context.Context) (ended []*lease, err error) {
 		return nil, c.fail("release all", k.Name(), before)
 	}
 	k.end(ErrReleased)
-	ended, err = k.releaseMembers(ctx, c.releaseTimeout)
-	if errors.Is(before, ErrReleased) { // by Close, or one of the members alone
+	ended, gone, err := k.releaseMembers(ctx, c.releaseTimeout)
+	if gone || errors.Is(before, ErrReleased) { // by Close, or one of the members alone
 		err = errors.Join(c.fail("release all", k.Name(), ErrReleased), err)
 	}
 	return ended, err
 }
 
-// releaseMembers releases all members in parallel, the last first, within one bound.
-func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) (ended []*lease, err error) {
+// releaseMembers releases all members in parallel, the last first, within one bound. gone: one had been released before.
+func (k *Lock) releaseMembers(ctx context.Context, bound time.Duration) (ended []*lease, gone bool, err error) {
 	var mu sync.Mutex
 	n := len(k.members)
 	until := time.Now().Add(bound)
 	err = tryInParallel(n, releaseParallel, func(i int) error {
 		m := k.members[n-1-i]
 		last, err := m.release(ctx, until)
+		mu.Lock()
+		defer mu.Unlock()
 		if last {
-			mu.Lock()
-			defer mu.Unlock()
 			ended = append(ended, m.lease)
 		}
+		gone = gone || errors.Is(err, ErrReleased)
 		return ignore(err, ErrReleased)
 	})
-	return ended, err
+	return ended, gone, err
 }
 
 // extendGroup extends all members, all at once: a store that does not answer takes as long as for one.

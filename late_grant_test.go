@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,9 +242,9 @@ func TestNoRenewalForACallThatHasEnded(t *testing.T) {
 				cancel()
 				return g, err
 			}
-			ended := true
+			var returned atomic.Bool
 			s.renew = func(ctx context.Context, r driver.Renewal, next renewFunc) error {
-				if ended {
+				if !returned.Load() {
 					t.Error("a renewal was sent")
 				}
 				return next(ctx, r)
@@ -251,7 +252,7 @@ func TestNoRenewalForACallThatHasEnded(t *testing.T) {
 			l := locker.New(s)
 			defer l.Close()
 			k, err := l.Acquire(ctx, "a", locker.WithTTL(5*time.Second))
-			ended = false
+			returned.Store(true)
 			if late > 5*time.Second {
 				want(t, err, context.Canceled)
 				return

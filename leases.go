@@ -148,16 +148,21 @@ func (ls *leases) undoPanicked(h driver.Hold) {
 	ls.removals.add(removal{hold: h, checks: len(retry.LateChecks)})
 }
 
-// pushed is called by the driver when the store has notified it of a loss. It does not wait
-// for the handles to end: the driver's goroutine has others to notify.
+// pushed is called by the driver when the store has notified it of a loss. The handles have
+// ended when it returns.
 func (ls *leases) pushed(h driver.Hold, cause error) {
 	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	if l := ls.byID[h.ID]; l != nil {
-		ls.detachLost(l, l.minHoldEnd(), cause)
+	l := ls.byID[h.ID]
+	if l == nil {
+		ls.keepEarly(h.ID, cause)
+	}
+	ls.mu.Unlock()
+	if l == nil {
 		return
 	}
-	ls.keepEarly(h.ID, cause)
+	if ended := ls.lose(l, cause); ended != nil {
+		<-ended
+	}
 }
 
 // keepEarly keeps the loss of a ticket whose lease may be about to be added, for as long
@@ -218,7 +223,7 @@ func endAll(handles []*Lock, err error) {
 }
 
 // dropHandle reports whether k was the last handle of a lease that is held. Then
-// it has ended the lease. It returns ErrLost if the lease was lost before.
+// it has ended the lease. It returns ErrLost or ErrReleased if the lease had ended before.
 func (ls *leases) dropHandle(k *Lock) (last bool, err error) {
 	l := k.lease
 	ls.mu.Lock()
@@ -226,8 +231,8 @@ func (ls *leases) dropHandle(k *Lock) (last bool, err error) {
 	switch {
 	case l.state == lost:
 		return false, ErrLost
-	case l.state != held:
-		return false, nil
+	case l.state != held: // Close releases the lease
+		return false, ErrReleased
 	case len(l.handles) == 1:
 		ls.detach(l, released)
 		return true, nil
@@ -259,27 +264,18 @@ func (ls *leases) remove(ctx, observed context.Context, l *lease, until time.Tim
 	return err
 }
 
-// closing is a lease that Close has ended.
-type closing struct {
-	*lease
-	ended chan struct{} // closed when its handles have ended
-}
-
-// close ends all leases, and none can be added any more. It returns them: when its handles
-// have ended, the caller removes each from the store. A context that blocks holds up those
-// of no other lease.
-func (ls *leases) close() []closing {
+// close ends all leases, and none can be added any more. It returns them: the
+// caller removes them from the store.
+func (ls *leases) close() []*lease {
 	ls.mu.Lock()
-	defer ls.mu.Unlock()
 	ls.closed = true
-	all := make([]closing, 0, len(ls.byID))
+	all := make([]*lease, 0, len(ls.byID))
+	var handles []*Lock
 	for _, l := range ls.byID {
-		c, handles := closing{l, make(chan struct{})}, ls.detach(l, released)
-		ls.ends.Go(func() {
-			endAll(handles, ErrReleased)
-			close(c.ended)
-		})
-		all = append(all, c)
+		all = append(all, l)
+		handles = append(handles, ls.detach(l, released)...)
 	}
+	ls.mu.Unlock()
+	endAll(handles, ErrReleased)
 	return all
 }

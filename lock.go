@@ -175,7 +175,10 @@ func (k *Lock) Context(parent context.Context) context.Context {
 	}
 	parent = context.WithValue(parent, lockKey{}, k)
 	ctx, cancel := context.WithCancelCause(parent)
-	forget := k.onEnd(func(err error) { cancel(err) })
+	forget := k.onEnd(func(err error) {
+		go cancel(err) // which also calls methods of parent, a caller's: they may block
+		<-ctx.Done()
+	})
 	context.AfterFunc(ctx, forget)
 	return ctx
 }

@@ -178,7 +178,7 @@ func (c *core) deliverOne(o *observed, next queuedEvent) {
 }
 
 // deliverEach calls deliver for each of several leases, even if an observer panics.
-func deliverEach[L any](ls []L, deliver func(L)) {
+func deliverEach(ls []*lease, deliver func(*lease)) {
 	if len(ls) > 0 {
 		defer deliverEach(ls[1:], deliver)
 		deliver(ls[0])

@@ -77,25 +77,17 @@ func waitForAll(group *sync.WaitGroup, until time.Time) {
 	waitFor(done, until)
 }
 
-// waitFor waits until done is closed, at the latest until the given time. It reports whether
-// done is closed.
-func waitFor(done <-chan struct{}, until time.Time) bool {
-	select {
-	case <-done:
-		return true
-	default:
-	}
+// waitFor waits until done is closed, at the latest until the given time.
+func waitFor(done <-chan struct{}, until time.Time) {
 	left := time.Until(until)
 	if left <= 0 {
-		return false // see repeat
+		return // see repeat
 	}
 	timer := time.NewTimer(left)
 	defer timer.Stop()
 	select {
 	case <-done:
-		return true
 	case <-timer.C:
-		return false
 	}
 }
 

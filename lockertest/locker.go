@@ -62,7 +62,7 @@ func (l *Locker) Slow(d time.Duration) { l.d.set(fault{delay: d}) }
 func (l *Locker) Heal() { l.d.set(fault{}) }
 
 // Lose takes away the locks that this Locker holds on name: they are lost when it
-// returns (Lock.Err), their contexts end, and others may have the name. The end of a session, or an operator, does
+// returns, and others may have the name. The end of a session, or an operator, does
 // the same to a holder. Lose panics when this Locker does not hold name.
 func (l *Locker) Lose(name string) {
 	lost := l.d.lose(name)

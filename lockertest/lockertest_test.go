@@ -322,7 +322,6 @@ func TestLose(t *testing.T) {
 		work := k.Context(t.Context())
 		l.Lose("a")
 		want(t, k.Err(), locker.ErrLost)
-		<-work.Done()
 		want(t, context.Cause(work), locker.ErrLost)
 		if err := other.Err(); err != nil {
 			t.Error("another lock was lost:", err)

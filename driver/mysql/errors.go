@@ -21,6 +21,7 @@ const (
 	errTableExists     = 1050
 	errRange           = 1690 // see autocommitOn
 	errLockTimeout     = 1205
+	errNowait          = 3572 // MySQL: on MariaDB it is 1205
 	errInterrupted     = 1317
 	errTimeout         = 1969 // max_statement_time of MariaDB
 	errProcedureExists = 1304

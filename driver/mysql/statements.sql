@@ -178,6 +178,9 @@ INSERT IGNORE INTO {tx} (name) SELECT {name} FROM DUAL WHERE {autocommit}
 -- NOWAIT rolls back the whole transaction under innodb_rollback_on_timeout.
 SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE SKIP LOCKED
 
+-- tx_free: an error says that another transaction has locked it, perhaps while it inserted it.
+SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE NOWAIT
+
 -- tx_rolls_back: whether a lock wait that timed out has rolled back its whole transaction.
 SELECT @@innodb_rollback_on_timeout
 

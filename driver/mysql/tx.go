@@ -23,7 +23,10 @@ import (
 // back, as every deadlock does, and under innodb_rollback_on_timeout=ON a wait that times out has, too: roll back, and
 // begin again. A deadlock occurs between transactions that take several names in different orders.
 func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	err := d.createTxRow(ctx, name)
+	_, err := d.createTxRow(ctx, name)
+	if d.s.Class(err)&sqlqueue.Down != 0 { // there may be no more connections: tx makes it
+		err = nil
+	}
 	for waits := true; waits && err == nil; {
 		_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", valuesOf(name, "")))
 		if waits = code(err) == errLockTimeout && ctx.Err() == nil; waits {
@@ -53,7 +56,10 @@ func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
 // TryAcquireTx is AcquireTx without waiting. Its error wraps driver.ErrNotAcquired if another
 // transaction holds name.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	err := d.createTxRow(ctx, name)
+	there, err := d.createTxRow(ctx, name)
+	if err == nil && !there {
+		err = driver.ErrNotAcquired // a transaction has made the row, and has not ended
+	}
 	if err == nil {
 		var rows *sql.Rows
 		var found []int
@@ -70,16 +76,33 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 
 // createTxRow creates the row of a name, with another connection, before a transaction
 // locks it: if transactions wait for a row that another one has inserted and rolls back,
-// deadlocks end all but one of them.
-func (d *Driver) createTxRow(ctx context.Context, name string) error {
+// deadlocks end all but one of them. It waits for no transaction: it reports false if one has inserted the row and has not ended,
+// as those of earlier versions do in an exhausted pool. The database sees a deadlock only if the caller's transaction waits itself.
+func (d *Driver) createTxRow(ctx context.Context, name string) (there bool, err error) {
 	sqlqueue.StartSweeps(d.e)
 	v := valuesOf(name, "")
-	return sqlqueue.Do(ctx, d.e, sqlqueue.Creates, func() error {
-		found, err := query(ctx, d.s, d.s.w.render("tx_find", v), scanOne[int])
-		if err == nil && len(found) == 0 {
-			_, _, err = d.s.exec(ctx, "tx_make", v)
-		}
-		return err
+	ctx = sqlqueue.ForTx(ctx)
+	return sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (there bool, err error) {
+		err = d.s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
+			ask := func(statement string) (found bool, err error) {
+				rows, err := c.QueryContext(ctx, d.s.w.render(statement, v))
+				all, err := scanAll(rows, err, scanOne[int])
+				return len(all) > 0, err
+			}
+			if there, err = ask("tx_find"); err != nil || there {
+				return err
+			}
+			switch there, err = ask("tx_free"); {
+			case isOneOf(err, errLockTimeout, errNowait):
+				return nil
+			case err != nil || there:
+				return err
+			}
+			_, err = c.ExecContext(ctx, d.s.w.render("tx_make", v))
+			there = err == nil
+			return err
+		})
+		return there, err
 	})
 }
 

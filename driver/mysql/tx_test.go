@@ -258,3 +258,54 @@ func TestSweepWithSafeUpdates(t *testing.T) {
 		}
 	})
 }
+
+// A program of the version before has inserted the row of a name in its own transaction, since its pool was exhausted.
+func TestTryAcquireTxBesideAnOlderProgram(t *testing.T) {
+	srv := testbed.SharedMariaDB(t)
+	db := connect(t, srv, "")
+	l, d, prefix := fresh(t, db)
+	must(t, take(t, l, "x").Release(t.Context()))
+	older, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = older.Rollback() }()
+	_, err = older.ExecContext(t.Context(), "INSERT INTO "+prefix+"_tx (name) VALUES ('a')")
+	must(t, err)
+	tx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	if err = d.TryAcquireTx(ctx, tx, "a"); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("got %v, want ErrNotAcquired", err)
+	}
+}
+
+// While a transaction waits for such a name in an exhausted pool, requests for other names do not wait.
+func TestRequestsBesideAcquireTxThatWaits(t *testing.T) {
+	srv := testbed.SharedMariaDB(t)
+	admin, db := connect(t, srv, ""), connect(t, srv, "")
+	db.SetMaxOpenConns(1)
+	l, d, prefix := fresh(t, db)
+	must(t, take(t, l, "x").Release(t.Context()))
+	older, err := admin.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = older.Rollback() }()
+	_, err = older.ExecContext(t.Context(), "INSERT INTO "+prefix+"_tx (name) VALUES ('a')")
+	must(t, err)
+	tx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	ended := make(chan error, 1)
+	go func() { ended <- d.AcquireTx(context.WithoutCancel(t.Context()), tx, "a") }()
+	time.Sleep(2 * time.Second)
+	ctx, end := context.WithTimeout(t.Context(), 5*time.Second)
+	defer end()
+	k, err := l.TryAcquire(ctx, "other")
+	if err != nil {
+		t.Errorf("another name: %v", err)
+	} else {
+		must(t, k.Release(t.Context()))
+	}
+	must(t, older.Rollback())
+	must(t, <-ended)
+}

@@ -95,10 +95,12 @@ type sending struct {
 
 // A deadline is an argument that is asked for when the statement is about to be sent: pgx may have to prepare it first, which
 // takes a round trip.
-type deadline func() int64
+type deadline struct{ of func() int64 } // a struct, which the tracers of users can show
 
 // Int64Value implements pgtype.Int64Valuer.
-func (d deadline) Int64Value() (pgtype.Int8, error) { return pgtype.Int8{Int64: d(), Valid: true}, nil }
+func (d deadline) Int64Value() (pgtype.Int8, error) {
+	return pgtype.Int8{Int64: d.of(), Valid: true}, nil
+}
 
 // query sends one statement and returns its rows.
 func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
@@ -111,7 +113,7 @@ func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[
 			switch {
 			case how.until == nil:
 			case args[0] == pgx.QueryExecModeCacheStatement:
-				args = append(args, deadline(how.until))
+				args = append(args, deadline{how.until})
 			default:
 				args = append(args, how.until())
 			}

@@ -14,7 +14,7 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: a wait that was lost says that there is no ticket while one may still arrive", file: engine + "acquire.go",
-			old: "saysGone(err) && e.book.unansweredOf(id).mayArrive()", new: "false",
+			old: "saysGone(err) && e.book.unansweredOf(id).mayArrive(since)", new: "false",
 		},
 		mutant{
 			name: "sqlqueue: an unanswered request for a ticket is none", file: engine + "acquire.go",

@@ -19,10 +19,9 @@ type loss struct {
 	token         uint64
 }
 
-// pushed notes that a process was notified of a loss, and checks that it knows, in no time: whoever
-// notifies does not wait for that. Stores that are composed show other tokens.
+// pushed notes that a process was notified of a loss, and checks that it knows. Stores that are
+// composed show other tokens.
 func (o *oracle) pushed(process string, h driver.Hold) {
-	time.Sleep(time.Nanosecond) // until all goroutines wait for something
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.w.servers) > 1 || h.Token == 0 {

@@ -56,7 +56,8 @@ var (
 // Changed is an ErrChanged with the document as it was at some time after Put was called: it need not be read then.
 type Changed struct{ Now Document }
 
-func (c *Changed) Error() string        { return ErrChanged.Error() }
+func (c *Changed) Error() string { return ErrChanged.Error() }
+
 // Is reports whether the target is ErrChanged.
 func (c *Changed) Is(target error) bool { return target == ErrChanged }
 

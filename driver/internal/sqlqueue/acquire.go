@@ -17,7 +17,6 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	w := e.book.add(r)
 	defer e.book.remove(w) // unless its wait has ended; also after a panic in the user's code
 	g, queued, err := e.take(ctx, r, w)
-	err = e.gone(r.ID, err)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		StartSweeps(e)
 	}
@@ -38,7 +37,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	select {
 	case o := <-w.outcome:
 		g, err := e.granted(ctx, r, o)
-		return g, e.gone(r.ID, err)
+		return g, e.gone(r.ID, err, time.Now())
 	case <-ctx.Done():
 		return driver.Grant{}, errors.Join(context.Cause(ctx), e.book.lastFault())
 	case <-e.life.Done():
@@ -48,15 +47,18 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 
 // take asks for a ticket until it is granted, refused, or queued.
 func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
+	var asked time.Time         // when the last request was made
 	var sent, arrives time.Time // until then the last request may arrive, and those that were not answered
 	e.book.ask(r.ID)
 	defer func() { // also after a panic in the user's code
 		if mayBe := e.book.asked(r.ID, later(arrives, sent)); !mayBe && !saysGone(err) {
 			err = driver.NoTicket(err)
 		}
+		err = e.gone(r.ID, err, asked) // another may have arrived since
 	}()
 	for {
 		answer, err := Repeat(ctx, e, Creates, func() (Answer, error) {
+			asked = time.Now()
 			a, err := e.store.Take(ctx, w.process, r, func() int64 {
 				until, left := e.clock.deadline(ctx)
 				if until != 0 { // else it takes no ticket
@@ -155,8 +157,8 @@ var errAskedAgain = driver.Unavailable(errors.New("the ticket was asked for agai
 
 // gone returns the error of an Acquire that has no ticket. While another request for it may still arrive, the error does not
 // say that there is none: the core would not release it.
-func (e *Engine) gone(id string, err error) error {
-	if saysGone(err) && e.book.unansweredOf(id).mayArrive() {
+func (e *Engine) gone(id string, err error, since time.Time) error {
+	if saysGone(err) && e.book.unansweredOf(id).mayArrive(since) {
 		return driver.Unavailable(errArriving)
 	}
 	return err

@@ -253,3 +253,74 @@ func TestReadsAnEarlierTicket(t *testing.T) {
 		}
 	})
 }
+
+// A ticket is asked for again. It is queued and granted before the answer to its request arrives: the notice comes first.
+func TestNoticeBeforeTheAnswerOfOneAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{}, errBroken), after(100*time.Millisecond, Answer{Result: Queued, Due: time.Hour}, nil))
+		e.opts.Liveness, e.book.liveness = 40*time.Second, 40*time.Second
+		held := []Ticket{{ID: waits.ID, Token: 2, Held: true, Left: time.Minute}}
+		_, _ = e.Acquire(t.Context(), waits)
+		e.attend()
+		in := &Inbox{e}
+		in.Ready()
+		_ = e.register(t.Context(), e.book.current(), time.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		ended := acquiring(ctx, e, waits)
+		time.Sleep(50 * time.Millisecond)
+		s.mine.Store(&held)
+		in.Text(GrantText(Grant{ID: waits.ID, Token: 2, Heartbeat: 1}))
+		if err := <-ended; err != nil {
+			t.Errorf("the grant is not noticed: %v", err)
+		}
+	})
+}
+
+// A release was executed before a request that takes the ticket anew, and is answered after that: the ticket is still in the book.
+func TestReleaseAnsweredAfterAGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{Result: Granted, Token: 1}, nil), after(0, Answer{Result: Granted, Token: 2}, nil), after(0, Answer{}, errUnsent))
+		lost := 0
+		e.NotifyLoss(func(h driver.Hold, _ error) { lost++ })
+		_, _ = e.Acquire(t.Context(), waits)
+		s.removing = time.Second
+		done := make(chan error, 1)
+		go func() { done <- e.Release(t.Context(), waits.Hold(1)) }()
+		synctest.Wait()
+		if _, err := e.Acquire(t.Context(), waits); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		(&Inbox{e}).Text(LostText(waits.Hold(2)))
+		if lost != 1 {
+			t.Error("the loss of the ticket that is held is not told")
+		}
+		if _, err := e.Acquire(t.Context(), waits); errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("no ticket, and token 2 is held: %v", err)
+		}
+	})
+}
+
+type passingStore struct{ *fakeStore }
+
+func (s passingStore) Class(err error) Class {
+	if errors.Is(err, errBroken) {
+		return Passing
+	}
+	return s.fakeStore.Class(err)
+}
+
+// One Acquire: its first request is not answered, the second is refused, then the first arrives and takes the ticket, and then the
+// answer to the second arrives.
+func TestRefusedBeforeALateRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{}, errBroken), after(4*time.Second, Answer{Result: Refused}, nil))
+		e.store = passingStore{s}
+		if _, err := e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute}); saysGone(err) || errors.Is(err, driver.ErrNoTicket) {
+			t.Errorf("the first request may have taken the ticket: %v", err)
+		} else if !errors.Is(err, driver.ErrUnavailable) {
+			t.Error(err)
+		}
+	})
+}

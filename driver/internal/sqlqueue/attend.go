@@ -211,6 +211,7 @@ func (t *task) checkQueues(now time.Time) {
 func (t *task) act(ctx context.Context, name string, process int64, due Due) time.Duration {
 	b := &t.e.book
 	if due.In < 0 {
+		ctx = context.WithValue(ctx, haste{}, nil) // it may wait in the database
 		grants, err := Repeat(ctx, t.e, Twice, func() ([]Grant, error) { return t.e.store.Advance(ctx, process, name) })
 		if err == nil { // else the next time
 			t.e.deliver(grants)

@@ -90,8 +90,8 @@ type unanswered struct {
 	until time.Time // no request arrives later that was not answered; zero: all were answered, and the ticket was not left
 }
 
-// mayArrive reports whether a ticket that is not there may come to be.
-func (u unanswered) mayArrive() bool { return u.calls > 0 || time.Now().Before(u.until) }
+// mayArrive reports whether a ticket that is not there, by the answer to a request that was sent at since, may come to be.
+func (u unanswered) mayArrive(since time.Time) bool { return u.calls > 0 || since.Before(u.until) }
 
 // forgetAfter is how long after that a ticket is forgotten that nobody has released.
 const forgetAfter = time.Minute
@@ -153,6 +153,13 @@ func (b *book) mayBeThere(id string) bool {
 	return held || asked
 }
 
+// known returns the token of a ticket that is held here, and what is not known of the requests for it.
+func (b *book) known(id string) (held uint64, u unanswered) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.held[id], b.unanswered[id]
+}
+
 // unansweredOf returns what is not known of the requests for a ticket.
 func (b *book) unansweredOf(id string) unanswered {
 	b.mu.Lock()
@@ -161,10 +168,12 @@ func (b *book) unansweredOf(id string) unanswered {
 }
 
 // released records the answer to a release that was sent when this was not known of the ticket.
-func (b *book) released(id string, then unanswered) {
+func (b *book) released(id string, held uint64, then unanswered) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.held, id)
+	if b.held[id] == held {
+		delete(b.held, id)
+	}
 	if b.unanswered[id] == then {
 		delete(b.unanswered, id)
 	}
@@ -204,6 +213,10 @@ func (b *book) queued(w *waiter, due time.Duration) bool {
 		return false
 	}
 	w.queued = now
+	if w.again { // what was heard of it meanwhile was not believed
+		b.missed = true
+		signal(b.changed)
+	}
 	n := b.byName[w.name]
 	if n == nil {
 		longest := b.liveness / 4

@@ -50,6 +50,7 @@ func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error)
 }
 
 func (s *fakeStore) Mine(context.Context, int64, bool) (Mine, error) {
+	time.Sleep(time.Nanosecond)
 	m := Mine{Sent: time.Now()}
 	if all := s.mine.Load(); all != nil {
 		m.Tickets = *all

@@ -56,8 +56,8 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	if e.life.Closed() {
 		return driver.ErrClosed
 	}
-	u := e.book.unansweredOf(h.ID)
-	arriving := u.mayArrive() // before this request is sent: what takes the ticket before it is executed does no harm
+	held, u := e.book.known(h.ID)
+	arriving := u.mayArrive(time.Now()) // before this request is sent: what takes the ticket before it is executed does no harm
 	err := e.remove(ctx, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })
 	switch {
 	case err != nil && !errors.Is(err, driver.ErrLost):
@@ -65,7 +65,7 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	case arriving:
 		return driver.Unavailable(errArriving)
 	}
-	e.book.released(h.ID, u)
+	e.book.released(h.ID, held, u)
 	return err
 }
 

@@ -113,8 +113,11 @@ func finally(returned bool, free func()) {
 // time is left for the request itself: the renewal of a short lease has little. A sweep waits.
 func patience(ctx context.Context) time.Duration {
 	const most = 200 * time.Millisecond
-	if ctx.Value(haste{}) == sweeping {
+	switch ctx.Value(haste{}) {
+	case sweeping:
 		return time.Hour
+	case forTx:
+		return 0
 	}
 	if end, ok := ctx.Deadline(); ok {
 		return min(most, time.Until(end)/4)
@@ -128,4 +131,8 @@ type haste struct{}
 const (
 	inTime   = "in time" // a lease or the tickets of a process end unless it is done
 	sweeping = "sweeping"
+	forTx    = "for a transaction" // which has a connection, and keeps it meanwhile
 )
+
+// ForTx is the context of a request for a transaction of the user, which keeps its connection meanwhile: it does not wait for that.
+func ForTx(ctx context.Context) context.Context { return context.WithValue(ctx, haste{}, forTx) }
