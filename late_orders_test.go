@@ -259,6 +259,7 @@ func (g *lateGrant) checkHeld(s *pusher, k *locker.Lock) {
 	}
 	taken := g.event == "break" || g.event == "loss" || g.event == "close"
 	for range 5 {
+		synctest.Wait() // what a renewal at this moment is answered has been heard
 		until := k.Deadline()
 		q, _ := s.Inspect(context.Background(), "a")
 		if k.Err() == nil && !taken && (len(q) == 0 || !q[0].Held || q[0].Remaining < time.Until(until)) {

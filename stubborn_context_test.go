@@ -249,7 +249,7 @@ func TestLossBesideAStubbornContext(t *testing.T) {
 					}
 					time.Sleep(time.Minute)
 					k := acquire(t, o, "a")
-					defer k.Release(t.Context())
+					release(t, k)
 					if work.Err() == nil {
 						t.Error("another has had the lock for a minute, and the context has not ended")
 					}

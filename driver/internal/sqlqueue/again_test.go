@@ -291,7 +291,7 @@ func TestReleaseAnsweredAfterAGrant(t *testing.T) {
 		if _, err := e.Acquire(t.Context(), waits); err != nil {
 			t.Fatal(err)
 		}
-		<-done
+		_ = <-done
 		(&Inbox{e}).Text(LostText(waits.Hold(2)))
 		if lost != 1 {
 			t.Error("the loss of the ticket that is held is not told")
