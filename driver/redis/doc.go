@@ -59,8 +59,9 @@
 // ticket is the next one in the queue, and stays there for 2.5 s, whatever becomes of the process. A
 // Break leaves an exclusive waiter in the queue until it has been there for half a second. So the order
 // is the queue's, and no process gets more than it would have. Until the server has the release, it
-// shows the released ticket as the holder. Such releases of a name share requests: while
-// two are under way, others wait for one of them, for 5 ms at most, and are sent together. With replicas=n each grant waits for the server.
+// shows the released ticket as the holder. Such releases of a name share requests: while two are
+// under way, others wait for one of them, for 5 ms at most, and are sent together. With replicas=n
+// each grant waits for the server.
 //
 // # Servers
 //
