@@ -199,15 +199,17 @@ func (ls *leases) detach(l *lease, to leaseState) []*Lock {
 // a session lives. With mu held.
 func (ls *leases) detachExpired(l *lease) { ls.detachLost(l, l.storeUntil, errExpired) }
 
-// detachLost ends a lease that is lost, and has its ticket removed when that is due. Within
-// the minimum hold, which the safety margin does not shorten, Close leaves the ticket. The
-// handles end in a goroutine of their own: to end a context calls methods of its parent, which
-// may block. Then the observers are notified. With mu held.
+// detachLost ends a lease that is lost. The handles end in a goroutine of their own, because
+// each waits for its contexts. Then the ticket is removed when that is due, so that nobody else
+// is granted before the handles have ended, and the observers are notified. Within the minimum
+// hold, which the safety margin does not shorten, Close leaves the ticket. With mu held.
 func (ls *leases) detachLost(l *lease, due time.Time, cause error) (ended <-chan struct{}) {
 	done, handles := make(chan struct{}), ls.detach(l, lost)
-	ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: due}, holdUntil: l.minHoldEnd()})
+	ls.tasks.group.Add(1) // Close waits later: it needs mu before
 	ls.ends.Go(func() {
 		endAll(handles, ErrLost)
+		ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: due}, holdUntil: l.minHoldEnd()})
+		ls.tasks.done()
 		close(done)
 		l.queueEvent(l.context(), EventLost, ls.clock.now().Sub(l.began), cause)
 		l.deliverLater()

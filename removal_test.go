@@ -292,6 +292,42 @@ func TestLostTicketIsRemoved(t *testing.T) {
 	})
 }
 
+// The ticket of a lost lock is removed when all its handles have ended: until then somebody may
+// work under the lock, and the ticket on another store keeps the next one out.
+func TestLostTicketOutlivesItsHandles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pusher{stub: newStub()}
+		l := locker.New(p)
+		defer l.Close()
+		var handles []*locker.Lock
+		for range 1000 {
+			k := acquire(t, l, "a", locker.WithOwner("me"))
+			_ = k.Context(t.Context())
+			handles = append(handles, k)
+		}
+		held := 0
+		p.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+			for _, k := range handles {
+				select {
+				case <-k.Done():
+				default:
+					held++
+				}
+			}
+			return next(ctx, h)
+		}
+		q, err := p.Inspect(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.notify(driver.Hold{Name: "a", ID: q[0].ID, Token: q[0].Token}, errors.New("deleted on one of two stores"))
+		synctest.Wait()
+		if held != 0 || p.queueLen(t, "a") != 0 {
+			t.Errorf("%d handles were held when the ticket was removed, and %d tickets are left; want none", held, p.queueLen(t, "a"))
+		}
+	})
+}
+
 // A store that refuses at once is asked a few times a second.
 func TestRemovalBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
