@@ -55,6 +55,13 @@ func (c *cache) restart() bool {
 	return true
 }
 
+// life says how often the server was started.
+func (c *cache) life() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pid
+}
+
 func (c *cache) leftovers() (keys []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +96,15 @@ type checkedCache struct {
 func openCache(s *server, process string) (driver.Driver, *path, error) {
 	c, p := s.model.(*cache), newPath(s, process)
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		nc, err := p.dial(ctx, c.serve, splitText)
+		var to int
+		serve := func(req []byte) []byte {
+			if c.life() != to {
+				return nil // a server that was started again has no such connection
+			}
+			return c.serve(req)
+		}
+		nc, err := p.dial(ctx, serve, splitText)
+		to = c.life()
 		return struct{ net.Conn }{nc}, err // no syscall.Conn: to the driver it is no socket
 	}
 	d, err := memcached.New([]string{s.name + ":11211"}, memcached.WithDialer(dial))
