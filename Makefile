@@ -112,7 +112,7 @@ RACE_SKIP ?= ^TestConformance
 
 .PHONY: race
 race: servers gcc ## run the short tests under the race detector
-	@export LOCKER_TEST_REQUIRE=1 CGO_ENABLED=1; \
+	@export LOCKER_TEST_REQUIRE=1 CGO_ENABLED=1 GORACE='suppressions=$(CURDIR)/scripts/race-suppressions'; \
 	$(call in,.,$(TEST) -race -short -parallel 4 -skip '$(RACE_SKIP)' $(FLAGS) ./...)
 
 .PHONY: lint
