@@ -10,23 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 	_ "github.com/lockerproject/locker/driver/postgres"
 	_ "github.com/lockerproject/locker/driver/redis"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
 func TestMain(m *testing.M) {
 	testbed.RegisterChild("party", childParty)
-	testbed.RunChild()
-	goleak.VerifyTestMain(m,
-		// A goroutine of go-redis dials a server that is down once a second, until
-		// a second after the pool was closed.
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	testmain.Run(m)
 }
 
 var errDown = errors.New("the store is down")

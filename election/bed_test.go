@@ -9,22 +9,17 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 	"github.com/lockerproject/locker/election"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
 func TestMain(m *testing.M) {
 	testbed.RegisterChild("candidate", childCampaigns)
-	testbed.RunChild()
-	goleak.VerifyTestMain(m,
-		// A goroutine of go-redis dials a server that is down once a second, until
-		// a second after the pool was closed.
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	testmain.Run(m)
 }
 
 var errDown = errors.New("the store is down")

@@ -7,15 +7,15 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
 	_ "github.com/lockerproject/locker/driver/consul"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // open opens a driver by URL, as a process of its own would.
 func open(ctx context.Context, url string) (driver.Driver, error) {

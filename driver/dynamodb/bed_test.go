@@ -18,15 +18,15 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/dynamodb"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // unique returns a name that no test has had, even if the test is run several times.
 func unique(name string) string { return name + "-" + rand.Text() }

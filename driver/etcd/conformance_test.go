@@ -6,18 +6,15 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker/conformance"
 	"github.com/lockerproject/locker/driver"
 	_ "github.com/lockerproject/locker/driver/etcd"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) {
-	testbed.RunChild()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 func open(ctx context.Context, url string) (driver.Driver, error) {
 	u, err := driver.ParseURL(url)

@@ -13,15 +13,15 @@ import (
 	"time"
 
 	gomysql "github.com/go-sql-driver/mysql"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // onBoth runs a test on MariaDB and, where there is one, on MySQL, beside other tests: tests mostly wait.
 func onBoth(t *testing.T, test func(t *testing.T, srv *testbed.Server)) {

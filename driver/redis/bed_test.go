@@ -9,10 +9,10 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
 func TestMain(m *testing.M) {
@@ -20,11 +20,7 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("wait", childWaits)
 	testbed.RegisterChild("waitoften", childWaitsOften)
 	testbed.RegisterChild("log", childLogs)
-	testbed.RunChild()
-	goleak.VerifyTestMain(m,
-		// A goroutine of go-redis, which dials a server that is down once a second
-		// until a second after its pool was closed.
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	testmain.Run(m)
 }
 
 // newName returns a lock name that nobody else uses.

@@ -14,12 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/sqlite"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
 var ctx = context.Background()
@@ -32,14 +31,7 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("open", childOpen)
 	testbed.RegisterChild("read", childRead)
 	_ = flag.Set("test.parallel", "8") // they wait for leases to end, more than they compute; the command line may say otherwise
-	code := testbed.Main(m)
-	if code == 0 {
-		if err := testbed.Leaks(func() error { return goleak.Find() }); err != nil {
-			println(err.Error())
-			code = 1
-		}
-	}
-	os.Exit(code)
+	testmain.Run(m)
 }
 
 func newPath(tb testing.TB) string { tb.Helper(); return filepath.Join(tb.TempDir(), "locks.db") }

@@ -9,17 +9,14 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) {
-	testbed.RunChild()
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 const session = 10 * time.Second
 

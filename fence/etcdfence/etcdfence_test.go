@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/etcd"
@@ -17,9 +16,10 @@ import (
 	"github.com/lockerproject/locker/fence/etcdfence"
 	"github.com/lockerproject/locker/fence/internal/guardtest"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 func must(t *testing.T, err error) {
 	t.Helper()

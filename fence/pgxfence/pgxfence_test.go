@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/postgres"
@@ -17,9 +16,10 @@ import (
 	"github.com/lockerproject/locker/fence/internal/guardtest"
 	"github.com/lockerproject/locker/fence/pgxfence"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/memory"
@@ -20,14 +19,10 @@ import (
 	"github.com/lockerproject/locker/fence/internal/guardtest"
 	"github.com/lockerproject/locker/fence/redisfence"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		// A goroutine of go-redis dials a server that is down once a second, until
-		// a second after the pool was closed.
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
-}
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 func must(t *testing.T, err error) {
 	t.Helper()

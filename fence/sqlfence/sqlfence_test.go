@@ -13,7 +13,6 @@ import (
 
 	gomysql "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/memory"
@@ -23,9 +22,10 @@ import (
 	"github.com/lockerproject/locker/fence/internal/guardtest"
 	"github.com/lockerproject/locker/fence/sqlfence"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // database is a database under test.
 type database struct {

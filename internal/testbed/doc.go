@@ -1,6 +1,6 @@
 // Package testbed starts real servers for tests, and injects faults into them.
 //
-//	func TestMain(m *testing.M) { os.Exit(testbed.Main(m)) } // only for tests that use Child
+//	func TestMain(m *testing.M) { testmain.Run(m) } // also looks for goroutines that are left
 //
 //	func TestSomething(t *testing.T) {
 //		srv := testbed.SharedRedis(t) // one for the whole test process
@@ -31,7 +31,7 @@
 //
 // The servers that this package starts, and their data, are removed when the test
 // process ends, however it ends: a small watcher process does so. No goroutine is left, so
-// tests may look for leaks: the Cleanup of a test stops what was started for it, and shared
+// tests may look for leaks (package testmain): the Cleanup of a test stops what was started for it, and shared
 // servers have no goroutines.
 //
 // Unless a test needs [Durable], servers run with less durability and more speed, and on

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
-	"go.uber.org/goleak"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/testbed"
+	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testmain.Run(m) }
 
 // adopted returns a user's connection behind a proxy, and the sessions that end. If it
 // is silent, no events are received: only requests notice the end of a session.
