@@ -135,9 +135,10 @@
 // known.
 //
 // The client sets its watches again on each new connection and may miss an event
-// meanwhile. So a waiter reads its queue again on each new connection. In case the
-// connection's events are not received, it also checks after 5 s, 10 s and so on up to
-// five minutes, usually with one read of one node.
+// meanwhile. (What it does then may be reported by a race detector, too: it reads a
+// number without a lock, go-zookeeper/zk#35.) So a waiter reads its queue again on each
+// new connection. In case the connection's events are not received, it also checks after
+// 5 s, 10 s and so on up to five minutes, usually with one read of one node.
 //
 // The timeout that the server has granted is read from a field that
 // github.com/go-zookeeper/zk does not export. A version without it is refused.
