@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,8 +66,10 @@ func TestLockedQueueDelaysNoOther(t *testing.T) {
 		take(t, holder, "a", locker.WithTTL(3*time.Second), locker.WithoutRenewal())
 		b := take(t, holder, "b")
 		granted := make(chan string, 2)
+		var waits sync.WaitGroup
+		defer waits.Wait()
 		for _, name := range []string{"a", "b"} {
-			go func() {
+			waits.Go(func() {
 				k, err := waiter.Acquire(context.WithoutCancel(t.Context()), name)
 				granted <- name
 				if err == nil {
@@ -75,7 +78,7 @@ func TestLockedQueueDelaysNoOther(t *testing.T) {
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
-			}()
+			})
 		}
 		queued(t, holder, "a", 2)
 		queued(t, holder, "b", 2)

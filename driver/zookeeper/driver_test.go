@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,8 +159,9 @@ func TestHandOff(t *testing.T) {
 	}
 	first := must[*locker.Lock](t)(clients[0].Acquire(ctx, "x"))
 	order := make(chan int, len(clients))
+	var all sync.WaitGroup
 	for i := 1; i < len(clients); i++ {
-		go func() {
+		all.Go(func() {
 			k, err := clients[i].Acquire(ctx, "x")
 			if err != nil {
 				t.Error(err)
@@ -170,7 +172,7 @@ func TestHandOff(t *testing.T) {
 			if err := k.Release(ctx); err != nil {
 				t.Error(err)
 			}
-		}()
+		})
 		for {
 			l := must[locker.Queue](t)(clients[0].Inspect(ctx, "x"))
 			if len(l.Tickets) == i+1 {
@@ -186,6 +188,7 @@ func TestHandOff(t *testing.T) {
 			t.Fatalf("position %d went to %d", i, got)
 		}
 	}
+	all.Wait()
 	queueOf(t, clients[0], "x", 0)
 	if err := clients[0].Close(); err != nil {
 		t.Fatal(err)
