@@ -56,8 +56,10 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	}
 	defer a.end()
 	a.queues = true
-	a.wait = a.r.wait
 	a.try = try || a.r.limited && a.r.wait == 0
+	if !a.try {
+		a.wait = a.r.wait
+	}
 	if len(c.observers) > 0 {
 		a.id = acquisitions.Add(1)
 	}

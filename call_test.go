@@ -352,3 +352,27 @@ func TestLimitThatTheDriverKeepsByItself(t *testing.T) {
 		})
 	}
 }
+
+// A try has no wait limit: a store that answers later than that is not away.
+func TestTryIgnoresTheWaitLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+			select {
+			case <-time.After(50 * time.Millisecond):
+				return next(ctx, r)
+			case <-ctx.Done():
+				return driver.Grant{}, context.Cause(ctx)
+			}
+		}
+		l := locker.New(s, locker.WithDefaults(locker.WithWait(10*time.Millisecond)))
+		defer l.Close()
+		k, err := l.TryAcquire(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = l.TryAcquire(t.Context(), "a")
+		want(t, err, locker.ErrNotAcquired)
+		release(t, k)
+	})
+}

@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -111,6 +112,35 @@ func TestGroupEndsWithAMember(t *testing.T) {
 			t.Error("the other member is still held")
 		}
 	})
+}
+
+// A group is not held when one of its members is known to be lost, though that one's contexts
+// still end.
+func TestGroupKnowsOfALoss(t *testing.T) {
+	for range 50 {
+		p := &pusher{stub: newStub()}
+		l := locker.New(p)
+		g, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := g.Locks()[0]
+		for range 1000 {
+			a.Context(t.Context())
+		}
+		q, err := p.Inspect(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go p.notify(driver.Hold{Name: "a", ID: q[0].ID, Token: q[0].Token}, errors.New("deleted"))
+		for a.Err() == nil {
+			runtime.Gosched()
+		}
+		want(t, g.Err(), locker.ErrLost)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // AcquireAll fails at once if the first name is lost, by the clock or by Break, while the

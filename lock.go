@@ -20,9 +20,9 @@ type Lock struct {
 	renews  bool
 
 	mu    sync.Mutex
-	gone  bool  // of a group: Release was called
-	err   error // nil, then ErrLost or ErrReleased
-	done  chan struct{}
+	gone  bool               // of a group: Release was called
+	err   error              // nil, then ErrLost or ErrReleased
+	done  chan struct{}      // nil until Done is called, or the end
 	hooks map[*hook]struct{} // run when the handle ends
 }
 
@@ -92,9 +92,6 @@ func (k *Lock) Done() <-chan struct{} {
 	defer k.mu.Unlock()
 	if k.done == nil {
 		k.done = make(chan struct{})
-		if k.err != nil {
-			close(k.done)
-		}
 	}
 	return k.done
 }
@@ -108,7 +105,9 @@ func (k *Lock) Err() error {
 		}
 	}
 	for _, m := range k.members {
-		_ = m.Err() // a member's loss ends k
+		if err := m.Err(); err != nil {
+			k.end(err) // whoever has ended the member may not have come to k yet
+		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -124,17 +123,24 @@ func (k *Lock) end(err error) bool {
 		return false
 	}
 	k.err = err
-	hooks, done := k.hooks, k.done
+	hooks := k.hooks
 	k.hooks = nil
 	k.mu.Unlock()
 	for h := range hooks {
 		h.run(err)
 	}
-	if done != nil {
-		close(done)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.done == nil {
+		k.done = closed
+	} else {
+		close(k.done)
 	}
 	return true
 }
+
+// closed is the Done of a Lock that nobody has asked for it before the end.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // onEnd runs f when k ends, or now if it has ended. The function that it returns
 // cancels that.

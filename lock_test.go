@@ -4,36 +4,45 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/memory"
 )
 
-// A goroutine that waits for Done finds the contexts of the lock ended.
+// A goroutine that waits for Done finds the contexts of the lock ended, also if it asks for
+// Done while they end.
 func TestDoneComesLast(t *testing.T) {
-	l := locker.New(memory.New())
-	defer l.Close()
-	k := acquire(t, l, "a")
-	ctxs := make([]context.Context, 1000)
-	for i := range ctxs {
-		ctxs[i] = k.Context(t.Context())
-	}
-	alive := make(chan int, 1)
-	done := k.Done()
-	go func() {
-		<-done
-		n := 0
-		for _, ctx := range ctxs {
-			if !errors.Is(context.Cause(ctx), locker.ErrReleased) {
-				n++
-			}
+	for _, early := range []bool{true, false} {
+		l := locker.New(memory.New())
+		defer l.Close()
+		k := acquire(t, l, "a")
+		ctxs := make([]context.Context, 1000)
+		for i := range ctxs {
+			ctxs[i] = k.Context(t.Context())
 		}
-		alive <- n
-	}()
-	release(t, k)
-	if n := <-alive; n > 0 {
-		t.Errorf("%d contexts were alive when Done was closed", n)
+		if early {
+			k.Done()
+		}
+		alive := make(chan int, 1)
+		go func() {
+			for !early && k.Err() == nil {
+				runtime.Gosched()
+			}
+			<-k.Done()
+			n := 0
+			for _, ctx := range ctxs {
+				if !errors.Is(context.Cause(ctx), locker.ErrReleased) {
+					n++
+				}
+			}
+			alive <- n
+		}()
+		release(t, k)
+		if n := <-alive; n > 0 {
+			t.Errorf("asked for early %v: %d contexts were alive when Done was closed", early, n)
+		}
 	}
 }
 
