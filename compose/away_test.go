@@ -118,6 +118,29 @@ func TestFallbackRemembersARefusal(t *testing.T) {
 	})
 }
 
+// An answer of the primary to one of its waiters ends the outage as the answer to a Ping does: the
+// waiter that it has forgotten meanwhile queues there again, behind the holder.
+func TestFallbackHearsThePrimary(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newBacked(t)
+		other := acquire(t, p.on[0])
+		got := p.background(t)
+		p.first.away.Store(true)
+		release(t, acquire(t, p.all)) // on the secondary
+		time.Sleep(10 * time.Second)
+		p.first.away.Store(false)
+		if err := p.on[0].Break(t.Context(), "x", p.queue(t, 0, 2).Tickets[1].Token); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+		p.queue(t, 0, 2)
+		p.queue(t, 1, 0)
+		release(t, other)
+		release(t, <-got)
+		p.reported(t, 1)
+	})
+}
+
 // Pings are sent in an outage only, one at a time, with a back-off. They end with Close.
 func TestFallbackPings(t *testing.T) {
 	for _, how := range []string{"away", "hangs"} {

@@ -25,10 +25,10 @@ const DefaultPatience = 2 * time.Second
 //
 // A request that the primary has not answered also starts a probe in the background: a
 // Ping, with half of the patience. If that has no answer either, the primary is away.
-// Then requests go to the secondary at once, until one of the Pings that follow, at most
-// a second apart, is answered. While the primary answers soon, no Ping is sent. A
-// primary that answers Pings is asked, even if it leaves the requests for some names
-// without an answer.
+// Then requests go to the secondary at once, until the primary answers one of the Pings
+// that follow, at most a second apart, or a request that waits there since before. While
+// the primary answers soon, no Ping is sent. A primary that answers Pings is asked, even
+// if it leaves the requests for some names without an answer.
 //
 // # When it grants twice
 //
@@ -198,6 +198,7 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 	}
 	g, err := f.stores[primary].Acquire(asking, r)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) {
+		f.outages[primary].answered()
 		return g, err
 	}
 	if ctx.Err() == nil && asking.Err() != nil && !driver.IsUnavailable(err) {

@@ -12,7 +12,8 @@ import (
 
 // outage is what Fallback knows of an outage of one of its stores. A request without an answer
 // starts a probe: one Ping, and if that has no answer either, more of them with a back-off,
-// until one is answered. Meanwhile the store is away: no acquisition asks a primary that is.
+// until the store answers one, or an acquisition that waits there since before. Meanwhile the
+// store is away: no acquisition asks a primary that is.
 //
 // The request alone does not make the store away. It may be one that hangs for a reason
 // of its own, such as a row that somebody has locked, and with a limit that is too short for
@@ -26,6 +27,15 @@ type outage struct {
 	mu      sync.Mutex
 	probing bool
 	away    error // why; nil: as far as is known, the store answers
+	answers int   // to acquisitions: a Ping without an answer says nothing if one came meanwhile
+}
+
+// answered notes the answer to an acquisition.
+func (o *outage) answered() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.answers++
+	o.away = nil
 }
 
 // cause returns why the store is away, or nil.
@@ -48,8 +58,14 @@ func (o *outage) startProbe() {
 func (o *outage) probe() {
 	pause := retry.Backoff{First: 100 * time.Millisecond, Most: time.Second}
 	for {
+		o.mu.Lock()
+		answers := o.answers
+		o.mu.Unlock()
 		away := o.ping()
 		o.mu.Lock()
+		if o.answers != answers {
+			away = nil
+		}
 		o.away, o.probing = away, away != nil
 		o.mu.Unlock()
 		if away == nil || !retry.Sleep(o.tasks.ctx, pause.Next(), nil) {
