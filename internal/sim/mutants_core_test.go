@@ -21,6 +21,10 @@ func init() {
 			old: "\t\t\tif a.try {\n\t\t\t\treturn ErrNotAcquired\n\t\t\t}\n", new: "",
 		},
 		mutant{
+			name: "core: a try has a wait limit", file: "acquisition.go",
+			old: "if !a.try {\n\t\ta.wait", new: "if true {\n\t\ta.wait",
+		},
+		mutant{
 			name: "core: the renewal of a late grant has no bound", file: "acquisition.go",
 			old: "context.WithTimeoutCause(a, c.answerTimeout, noAnswer(c.answerTimeout))", new: "context.WithCancel(a)",
 		},

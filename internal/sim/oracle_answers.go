@@ -56,7 +56,7 @@ func (o *oracle) inTime(c *call, err error) {
 	case c.s.verb != "all" && c.parts[c.s.names[0]].queued.IsZero():
 		limit(c.begun.Add(locker.DefaultAnswerTimeout), "the answer timeout")
 	}
-	if c.s.wait >= 0 && c.s.ttl > 0 && (c.s.wait > 0 || c.s.verb == "all") {
+	if c.s.verb != "try" && c.s.wait >= 0 && c.s.ttl > 0 && (c.s.wait > 0 || c.s.verb == "all") {
 		limit(c.begun.Add(max(c.s.wait, 0)), "its wait limit")
 	}
 	if c.s.verb == "all" && c.s.wait == 0 {
@@ -137,7 +137,7 @@ func (o *oracle) unavailable(c *call) bool {
 	if len(c.parts) > 1 {
 		short += c.p.observed(c, over)
 	}
-	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(c.begun) < short {
+	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.verb != "try" && c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(c.begun) < short {
 		return true // the store cannot answer that fast
 	}
 	// While a call waits for another one with the same owner, the time that observers take may count as the store's.
