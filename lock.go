@@ -114,12 +114,13 @@ func (k *Lock) Err() error {
 	return k.err
 }
 
-// end ends the handle. It reports false when the handle had ended before. Contexts
-// end before Done is closed, so a goroutine that waits for Done finds them ended.
+// end ends the handle. It reports false when the handle had ended before. Its contexts have
+// ended when Done is closed, and when end returns: the ticket is removed after that.
 func (k *Lock) end(err error) bool {
 	k.mu.Lock()
 	if k.err != nil {
 		k.mu.Unlock()
+		<-k.Done() // whoever ends it may not have come to all contexts yet
 		return false
 	}
 	k.err = err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -326,6 +327,59 @@ func TestLostTicketOutlivesItsHandles(t *testing.T) {
 			t.Errorf("%d handles were held when the ticket was removed, and %d tickets are left; want none", held, p.queueLen(t, "a"))
 		}
 	})
+}
+
+// The ticket is removed when the contexts of a handle have ended, also if somebody else ends it
+// at the same moment.
+func TestTicketOutlivesItsContexts(t *testing.T) {
+	for how, f := range map[string]func(p *pusher, l *locker.Client, k *locker.Lock, h driver.Hold){
+		"a loss beside Err": func(p *pusher, _ *locker.Client, k *locker.Lock, h driver.Hold) {
+			go p.notify(h, errors.New("deleted"))
+			for k.Err() == nil {
+				runtime.Gosched()
+			}
+		},
+		"a loss beside Release": func(p *pusher, _ *locker.Client, k *locker.Lock, h driver.Hold) {
+			go p.notify(h, errors.New("deleted"))
+			_ = k.Release(context.Background())
+		},
+		"Close beside Release": func(_ *pusher, l *locker.Client, k *locker.Lock, _ driver.Hold) {
+			go l.Close()
+			_ = k.Release(context.Background())
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			for range 20 {
+				p := &pusher{stub: newStub()}
+				l := locker.New(p)
+				k := acquire(t, l, "a")
+				ctxs := make([]context.Context, 1000)
+				for i := range ctxs {
+					ctxs[i] = k.Context(t.Context())
+				}
+				var alive atomic.Int64
+				p.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
+					for _, ctx := range ctxs {
+						if ctx.Err() == nil {
+							alive.Add(1)
+						}
+					}
+					return next(ctx, h)
+				}
+				q, err := p.Inspect(t.Context(), "a")
+				if err != nil {
+					t.Fatal(err)
+				}
+				f(p, l, k, driver.Hold{Name: "a", ID: q[0].ID, Token: q[0].Token})
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+				if n := alive.Load(); n > 0 {
+					t.Fatalf("%d contexts were alive when the ticket was removed", n)
+				}
+			}
+		})
+	}
 }
 
 // A store that refuses at once is asked a few times a second.

@@ -25,8 +25,9 @@ type Term struct {
 
 	endAnnouncement context.CancelFunc // ends the goroutine that announces the term
 	group           sync.WaitGroup
-	once            sync.Once
-	err             error // of finish
+	stopped         sync.Once
+	once            sync.Once // of finish
+	err             error     // of finish
 }
 
 func newTerm(e *Election, k *locker.Lock, run bool) *Term {
@@ -74,14 +75,16 @@ func (t *Term) Context(parent context.Context) context.Context {
 // stop ends the term and its contexts. They have ended when it returns, so that the
 // release of the lock, which comes after it, is not the cause of their end.
 func (t *Term) stop() {
-	t.end(ErrSteppedDown)
-	t.mu.Lock()
-	all := t.contexts
-	t.contexts = nil
-	t.mu.Unlock()
-	for _, cancel := range all {
-		cancel(context.Cause(t.ctx))
-	}
+	t.stopped.Do(func() { // a second call waits for the first
+		t.end(ErrSteppedDown)
+		t.mu.Lock()
+		all := t.contexts
+		t.contexts = nil
+		t.mu.Unlock()
+		for _, cancel := range all {
+			cancel(context.Cause(t.ctx))
+		}
+	})
 }
 
 // Done is closed when the leadership is lost or the leader steps down.

@@ -59,3 +59,28 @@ func TestPanicAtStepDown(t *testing.T) {
 		}
 	})
 }
+
+// The contexts of a term that was ended by StepDown have that cause, though the function
+// returns at the same moment.
+func TestCauseOfAStepDown(t *testing.T) {
+	for range 20 {
+		l, _ := newBed(t).join()
+		ctxs := make([]context.Context, 1000)
+		err := candidate(t, l).Run(t.Context(), func(_ context.Context, term *election.Term) error {
+			for i := range ctxs {
+				ctxs[i] = term.Context(t.Context())
+			}
+			go func() { _ = term.StepDown(t.Context()) }()
+			<-term.Done()
+			return election.ErrResign
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, ctx := range ctxs {
+			if cause := context.Cause(ctx); !errors.Is(cause, election.ErrSteppedDown) {
+				t.Fatalf("a context ended with the cause %v", cause)
+			}
+		}
+	}
+}
