@@ -124,12 +124,12 @@ func (ls *leases) expire(l *lease, now time.Time) (isLost bool) {
 
 // lose ends a lease that the store has reported as lost. The ticket is removed all
 // the same: the store may still have it, not held, or one of several stores its part.
-// The channel is closed when the handles have ended; nil: the lease had ended before.
+// The channel is closed when the handles have ended, or if the lease had ended before.
 func (ls *leases) lose(l *lease, cause error) (ended <-chan struct{}) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l.state != held {
-		return nil
+		return closed
 	}
 	return ls.detachLost(l, l.minHoldEnd(), cause)
 }
@@ -157,11 +157,8 @@ func (ls *leases) pushed(h driver.Hold, cause error) {
 		ls.keepEarly(h.ID, cause)
 	}
 	ls.mu.Unlock()
-	if l == nil {
-		return
-	}
-	if ended := ls.lose(l, cause); ended != nil {
-		<-ended
+	if l != nil {
+		<-ls.lose(l, cause)
 	}
 }
 

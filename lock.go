@@ -140,7 +140,7 @@ func (k *Lock) end(err error) bool {
 	return true
 }
 
-// closed is the Done of a Lock that nobody has asked for it before the end.
+// closed is a channel that is closed: the Done of a Lock that is asked for it after the end.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // onEnd runs f when k ends, or now if it has ended. The function that it returns

@@ -200,9 +200,7 @@ func (ls *leases) extendBy(l *lease, ttl time.Duration, ask func(request func(co
 		return err
 	})
 	if gone {
-		if ended := ls.lose(l, err); ended != nil {
-			<-ended
-		}
+		<-ls.lose(l, err)
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
