@@ -117,7 +117,7 @@ func TestGroupEndsWithAMember(t *testing.T) {
 // A group is not held when one of its members is known to be lost, though that one's contexts
 // still end.
 func TestGroupKnowsOfALoss(t *testing.T) {
-	for range 50 {
+	for range 10 {
 		p := &pusher{stub: newStub()}
 		l := locker.New(p)
 		g, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"})

@@ -349,7 +349,7 @@ func TestTicketOutlivesItsContexts(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
-			for range 20 {
+			for range 10 {
 				p := &pusher{stub: newStub()}
 				l := locker.New(p)
 				k := acquire(t, l, "a")

@@ -63,7 +63,7 @@ func TestPanicAtStepDown(t *testing.T) {
 // The contexts of a term that was ended by StepDown have that cause, though the function
 // returns at the same moment.
 func TestCauseOfAStepDown(t *testing.T) {
-	for range 20 {
+	for range 5 {
 		l, _ := newBed(t).join()
 		ctxs := make([]context.Context, 1000)
 		err := candidate(t, l).Run(t.Context(), func(_ context.Context, term *election.Term) error {
