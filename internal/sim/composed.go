@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/compose"
@@ -92,8 +93,43 @@ type fallbackDriver struct{ *compose.FallbackDriver }
 type checkedFallback struct {
 	*contract
 	fallbackDriver
+	first *primary
 }
 
-func (w *world) checkFallback(process string, d *compose.FallbackDriver) driver.Driver {
-	return checkedFallback{&contract{w: w, d: d, process: process}, fallbackDriver{d}}
+// primary is the first store of a Fallback.
+type primary struct {
+	*bankClient
+	answered atomic.Int64 // when it has told a waiter that its ticket is gone
+}
+
+func (p *primary) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	g, err := p.bankClient.Acquire(ctx, r)
+	if errors.Is(err, driver.ErrLost) && ctx.Err() == nil {
+		p.answered.Store(time.Now().UnixNano())
+	}
+	return g, err
+}
+
+// Acquire checks that a waiter that the first store has just answered is not granted by the second, beside who holds there.
+func (c checkedFallback) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	asked := time.Now()
+	since := time.Unix(0, c.first.answered.Load())
+	g, err := c.contract.Acquire(ctx, r)
+	if err == nil && g.Degraded != nil && errors.Is(g.Degraded, driver.ErrNoTicket) && asked.Sub(since) < 50*time.Millisecond && !c.w.begins(since) {
+		c.w.fail("%s: the second store has granted %s, %v after the first had answered: %v", c.process, r.Name, asked.Sub(since), g.Degraded)
+	}
+	return g, err
+}
+
+// begins reports whether a fault has begun since then.
+func (w *world) begins(since time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.faults, func(f interval) bool { return f.from.After(since) })
+}
+
+func (w *world) fallback(process string, a, b driver.Driver) driver.Driver {
+	first := &primary{bankClient: a.(*bankClient)}
+	d := compose.Fallback(first, compose.TokenBase(b, 1<<40))
+	return checkedFallback{&contract{w: w, d: d, process: process}, fallbackDriver{d}, first}
 }

@@ -59,7 +59,8 @@
 //   - No two hold a name at once, by the contexts of their locks, unless the world has
 //     broken what the store's package rests on (Memcached lost its data; Redis forgot just this
 //     lease, or the end of it, when it was restarted or failed over; no majority of Redlock's nodes
-//     has it), a ticket was broken, or a fallback said that it granted. No semaphore has more holders than permits.
+//     has it), a ticket was broken, or a fallback said that it granted,
+//     and its first store had not just answered. No semaphore has more holders than permits.
 //   - Tokens grow. Nobody is overtaken. A minimum hold is kept.
 //   - Nobody loses a lock, or a place in the queue, without a fault, a fixed lease or a
 //     break as the reason. A fault is no reason for a loss before the lease is over that

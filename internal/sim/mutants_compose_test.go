@@ -36,5 +36,9 @@ func init() {
 			name: "compose: Fallback does not notice that a store goes away while a call waits", file: "compose/fallback.go",
 			old: "case queued.Load() && away != nil:", new: "case false:",
 		},
+		mutant{
+			name: "compose: Fallback does not hear what the primary answers to its waiters", file: "compose/fallback.go",
+			old: "\t\tf.outages[primary].answered()\n", new: "",
+		},
 	)
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/compose"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 	"github.com/lockerproject/locker/driver/redlock"
@@ -256,9 +255,7 @@ func (r *runner) build() {
 		w.open = func(p string) (driver.Driver, []*path, error) { return openRedlock(w.servers, p) }
 	case "fallback":
 		w.hasSecond = true
-		two("bank", "bank", func(process string, a, b driver.Driver) driver.Driver {
-			return w.checkFallback(process, compose.Fallback(a, compose.TokenBase(b, 1<<40)))
-		})
+		two("bank", "bank", w.fallback)
 	default:
 		w.exact = r.plan.world == "bank"
 		one(add(r.plan.world))
