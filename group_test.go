@@ -125,7 +125,7 @@ func TestGroupKnowsOfALoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := g.Locks()[0]
-		for range 1000 {
+		for range 200 {
 			a.Context(t.Context())
 		}
 		q, err := p.Inspect(t.Context(), "a")

@@ -353,7 +353,7 @@ func TestTicketOutlivesItsContexts(t *testing.T) {
 				p := &pusher{stub: newStub()}
 				l := locker.New(p)
 				k := acquire(t, l, "a")
-				ctxs := make([]context.Context, 1000)
+				ctxs := make([]context.Context, 200)
 				for i := range ctxs {
 					ctxs[i] = k.Context(t.Context())
 				}
