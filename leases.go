@@ -149,7 +149,7 @@ func (ls *leases) undoPanicked(h driver.Hold) {
 }
 
 // pushed is called by the driver when the store has notified it of a loss. The handles have
-// ended when it returns.
+// ended when it returns, unless the lease had ended before.
 func (ls *leases) pushed(h driver.Hold, cause error) {
 	ls.mu.Lock()
 	l := ls.byID[h.ID]
