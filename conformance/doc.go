@@ -1,5 +1,6 @@
 // Package conformance tests a driver of locker with one call: every rule of
-// package driver, and what the core promises on top of them.
+// package driver, and what the core promises on top of them. Read
+// docs/writing-a-driver.md of this module next.
 //
 //	func TestConformance(t *testing.T) {
 //		conformance.Run(t, conformance.Harness{
@@ -14,7 +15,7 @@
 // opened separately and stand for several processes, and it tests the driver
 // interface directly where a rule is about a request that the core does not make.
 // All its lock names are random, so it can share a store with other tests.
-// Package driver/sqlite is the smallest complete driver.
+// Package driver/sqlite is a complete driver that is written to be read.
 //
 // # The harness
 //
