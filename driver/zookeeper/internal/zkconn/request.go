@@ -234,7 +234,7 @@ func (c *Conn) EndError(ctx context.Context) error {
 	if c.zk.State() == zk.StateHasSession {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%w: %w", context.Cause(ctx), c.offline())
+	return errors.Join(context.Cause(ctx), c.offline())
 }
 
 // explain marks the client's errors that mean that no server has answered, and adds the
