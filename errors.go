@@ -50,7 +50,7 @@ type Error struct {
 func (e *Error) Error() string {
 	text := "locker: " + e.Op
 	if e.Name != "" {
-		text += fmt.Sprintf(" %q", e.Name)
+		text += fmt.Sprintf(" %.*q", maxText, e.Name) // an invalid one may be of any length
 	}
 	if e.Store != "" {
 		text += " on " + e.Store
@@ -120,7 +120,8 @@ func isOneOf(e error, reasons []error) bool {
 	return false
 }
 
-// parts returns the errors that errors.Join has joined.
+// parts returns the errors that errors.Join has joined, and that driver.Unavailable or
+// driver.NoTicket may have marked. Of NoTicket nobody asks any more.
 func parts(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -128,6 +129,17 @@ func parts(err error) []error {
 			return nil
 		}
 		return []error{err}
+	}
+	if marked := joined.Unwrap(); len(marked) == 2 && err.Error() == marked[0].Error() {
+		switch all := parts(marked[0]); marked[1] { //nolint:errorlint // the bare sentinels
+		case ErrUnavailable:
+			for i, e := range all {
+				all[i] = driver.Unavailable(e)
+			}
+			return all
+		case driver.ErrNoTicket:
+			return all
+		}
 	}
 	var all []error
 	var texts []string

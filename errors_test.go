@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
@@ -28,6 +30,40 @@ func TestErrorsNameStoreVerbAndLock(t *testing.T) {
 	var e *locker.Error
 	if !errors.As(err, &e) || e.Op != "acquire" || e.Name != "order:42" || e.Store != "memory" {
 		t.Errorf("%#v", e)
+	}
+}
+
+// What a driver has joined and marked is told once, on one line.
+func TestErrorsAreNotRepeated(t *testing.T) {
+	s := newStub()
+	s.acquire = func(ctx context.Context, _ driver.Request, _ acquireFunc) (driver.Grant, error) {
+		<-ctx.Done()
+		return driver.Grant{}, driver.NoTicket(driver.Unavailable(errors.Join(context.Cause(ctx), errDown)))
+	}
+	l := locker.New(s)
+	defer l.Close()
+	_, err := l.Acquire(context.Background(), "a", locker.WithWait(10*time.Millisecond))
+	const wanted = `locker: acquire "a" on memory: store unavailable: the store did not answer within 10ms: the wait limit has passed: store is down`
+	if got := err.Error(); got != wanted {
+		t.Errorf("got  %s\nwant %s", got, wanted)
+	}
+	want(t, err, locker.ErrUnavailable)
+	want(t, err, errDown)
+}
+
+// An error repeats no name that is longer than a name can be.
+func TestErrorsAreShort(t *testing.T) {
+	l := locker.New(newStub())
+	defer l.Close()
+	long := strings.Repeat("x", 1<<20)
+	_, acquired := l.Acquire(context.Background(), long)
+	_, inspected := l.Inspect(context.Background(), long)
+	_, all := locker.AcquireAll(context.Background(), l, []string{"a", long})
+	for _, err := range []error{acquired, inspected, all} {
+		want(t, err, locker.ErrInvalidName)
+		if n := len(err.Error()); n > 1000 {
+			t.Errorf("an error of %d bytes", n)
+		}
 	}
 }
 

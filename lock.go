@@ -221,10 +221,10 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 
 // Release releases the lock. It works with a ctx that has ended, and returns within
 // the bound for a release (WithReleaseTimeout). ErrReleased means that this handle
-// was released before, or is being released by Close; ErrLost, that the lock was lost (nobody else's lock was
-// touched). Any other error means that the store has not confirmed the release: the
-// handle has ended all the same, and the ticket is removed in the background as soon
-// as the store answers, or ends with its lease.
+// was released before, or is being released by Close; ErrLost, that the lock was lost
+// (nobody else's lock was touched). Any other error means that the store has not
+// confirmed the release: the handle has ended all the same, and the ticket is removed in
+// the background as soon as the store answers, or ends with its lease.
 func (k *Lock) Release(ctx context.Context) error {
 	if k.lease == nil {
 		ended, err := k.releaseGroup(ctx)

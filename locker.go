@@ -1,6 +1,8 @@
 // Package locker gives processes time-bounded ownership of named resources, on
 // whichever store they already run: Redis, etcd, ZooKeeper, Consul, PostgreSQL,
-// MySQL, NATS, Memcached, DynamoDB, SQLite, or memory.
+// MySQL, NATS, Memcached, DynamoDB, SQLite, or memory. Read [Locker] next, and the package
+// of your store (driver/redis, …), which says what loses a lock there. To change the
+// package, begin with "Inside the package" below.
 //
 //	l, err := locker.Open(ctx, "redis://localhost:6379")
 //	if err != nil {
@@ -55,9 +57,9 @@
 //     waiter whose store went away after its ticket was queued gets it beside
 //     ErrNotAcquired or the error of its context, so test for it first.
 //  2. [ErrNotAcquired]: somebody else has the lock.
-//  3. [ErrLost], of [Do], [Lock.Release] and [Lock.Extend]: the lock was held, and lost.
-//     An acquisition never returns it. After Do a [*DoError] has what the function
-//     returned.
+//  3. [ErrLost], of [Do], [Lock.Release] and [Lock.Extend]: the lock was held, and lost. Of
+//     acquisitions only [AcquireAll] returns it, for a lock that it had already. After Do a
+//     [*DoError] has what the function returned.
 //
 // While calls of a Client are queued, it asks the store for a sign of life once a second,
 // with one small read for all of them. A store that has not answered that for a second,

@@ -9,12 +9,11 @@ import (
 )
 
 // Open makes a Client from a URL, with the driver that is registered for its scheme;
-// import the driver's package for that. Every store has the parameters prefix (of
-// everything that locker keeps in the store; default "locker") and ttl (the default
-// TTL, as for time.ParseDuration). Most drivers do not ask the store here: use
-// [Client.Ping] to find out whether it answers. An invalid URL or client option is
-// ErrInvalidOption.
-// No error contains the password.
+// import the driver's package for that. Every store has the parameter ttl (the default
+// TTL, as for time.ParseDuration), and all but SQLite have prefix (of everything that
+// locker keeps in the store; default "locker"). Most drivers do not ask the store here:
+// use [Client.Ping] to find out whether it answers. An invalid URL or client option is
+// ErrInvalidOption. No error contains the password.
 func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error) {
 	u, err := driver.ParseURL(url)
 	if err != nil {

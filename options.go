@@ -238,11 +238,11 @@ func WithReleaseTimeout(d time.Duration) ClientOption {
 //
 // f is called from many goroutines, for the events of one ID by one at a time: by the
 // call that the event belongs to, or in the background if it belongs to none (renewals
-// and losses). While f is called with the event before, Release does not wait for it: the
-// event of the release follows in the background, possibly after Release has returned, and
-// Close waits for it. So a slow f delays these calls and later events. It delays no renewal, no
-// loss, no removal of a ticket that is no longer wanted, and no call for another lock: a lock that is lost has ended before f hears of it,
-// and of the renewals that a slow f has not heard of yet it hears of the last.
+// and losses). Release does not wait for a call of f with an earlier event: the event of
+// the release follows in the background, possibly after Release has returned, and Close
+// waits for it. So a slow f delays the call that it runs in, and later events. It delays no
+// renewal, no loss, no removal of a ticket, and no call for another lock: a lock that is
+// lost has ended before f hears of it, and of several renewals a slow f hears of the last.
 // f must not call methods of the Lock of the event, break that lock, or close the
 // Client.
 func WithObserver(f func(context.Context, Event)) ClientOption {

@@ -46,8 +46,7 @@ import (
 //
 // # Moving to another store
 //
-// Replace the programs in four steps, one program at a time. Each step must be complete
-// before the step after the next begins:
+// Replace the programs in four steps, one program at a time:
 //
 //	1  old
 //	2  All(old, new).Authority(0)                  tokens of the old store
@@ -55,7 +54,8 @@ import (
 //	4  TokenBase(new, n)
 //
 // Two programs exclude each other if they have a store in common. So programs of steps
-// 1, 2 and 3 may run at the same time, and programs of 2, 3 and 4, but not of 1 and 4.
+// 1, 2 and 3 may run at the same time, and programs of 2, 3 and 4, but not of 1 and 4:
+// step 4 begins when the last program of step 1 has ended.
 //
 // Tokens of two stores cannot be compared. Therefore n is a number that no token of the
 // old store reaches before step 2 has ended. It stays for good (see TokenBase). With it

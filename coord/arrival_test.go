@@ -11,6 +11,7 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/internal/memorytest"
 )
 
 // lossy is a store that executes the first request for a ticket without answering
@@ -24,14 +25,14 @@ type lossy struct {
 func (s *lossy) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	g, err := s.Driver.Acquire(ctx, r)
 	if s.lost.CompareAndSwap(false, true) {
-		return driver.Grant{}, driver.Unavailable(errDown)
+		return driver.Grant{}, memorytest.ErrDown
 	}
 	return g, err
 }
 
 func (s *lossy) Release(ctx context.Context, h driver.Hold) error {
 	if time.Since(s.begun) < 5*time.Second {
-		return driver.Unavailable(errDown)
+		return memorytest.ErrDown
 	}
 	return s.Driver.Release(ctx, h)
 }
@@ -40,8 +41,8 @@ func (s *lossy) Release(ctx context.Context, h driver.Hold) error {
 // lost.
 func TestBarrierCountsAPartyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bed := newBed(t)
-		l := locker.New(&lossy{Driver: bed.space.Join(), begun: time.Now()})
+		bed := memorytest.New(t)
+		l := locker.New(&lossy{Driver: bed.Space.Join(), begun: time.Now()})
 		defer l.Close()
 		var group sync.WaitGroup
 		group.Go(func() {
@@ -52,7 +53,7 @@ func TestBarrierCountsAPartyOnce(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := barrier(t, bed.locker(), "b", 2).Wait(ctx); err != nil {
+		if err := barrier(t, newLocker(bed), "b", 2).Wait(ctx); err != nil {
 			t.Errorf("the first of two has not waited for the second: %v", err)
 		}
 		group.Wait()

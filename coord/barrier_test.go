@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/coord"
+	"github.com/lockerproject/locker/internal/memorytest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -89,11 +91,11 @@ func rounds(ctx context.Context, t *testing.T, b *coord.Barrier, arrived []atomi
 func TestBarrierCycles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 5
-		bed := newBed(t)
+		bed := memorytest.New(t)
 		arrived := make([]atomic.Int64, 30)
 		var group sync.WaitGroup
 		for i := range n {
-			b := barrier(t, bed.locker(), "b", n)
+			b := barrier(t, newLocker(bed), "b", n)
 			group.Go(func() {
 				rounds(t.Context(), t, b, arrived, n, func() { time.Sleep(time.Duration(i*i) * 37 * time.Millisecond) })
 			})
@@ -105,11 +107,11 @@ func TestBarrierCycles(t *testing.T) {
 // Twice as many parties as pass at a time: they pass in the order in which they came.
 func TestBarrierOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bed := newBed(t)
+		bed := memorytest.New(t)
 		var passed atomic.Int64
 		var group sync.WaitGroup
 		for i := range 7 {
-			b := barrier(t, bed.locker(), "b", 3)
+			b := barrier(t, newLocker(bed), "b", 3)
 			group.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
@@ -137,15 +139,15 @@ func TestBarrierOrder(t *testing.T) {
 // A party that lets others pass lets n pass, also when more wait.
 func TestBarrierLetsNPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bed := newBed(t)
+		bed := memorytest.New(t)
 		for range 3 { // as parties that have not polled yet
-			if _, err := bed.locker().Acquire(t.Context(), "b", locker.Shared()); err != nil {
+			if _, err := newLocker(bed).Acquire(t.Context(), "b", locker.Shared()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := barrier(t, bed.locker(), "b", 3).Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := barrier(t, newLocker(bed), "b", 3).Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the fourth of four: %v", err)
 		}
 	})
@@ -154,15 +156,15 @@ func TestBarrierLetsNPass(t *testing.T) {
 // A party that gives up, and one that dies, do not count any more.
 func TestBarrierWithoutTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bed := newBed(t)
+		bed := memorytest.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() {
-			if err := barrier(t, bed.locker(), "b", 3).Wait(ctx); !errors.Is(err, context.Canceled) {
+			if err := barrier(t, newLocker(bed), "b", 3).Wait(ctx); !errors.Is(err, context.Canceled) {
 				t.Errorf("who gave up: %v", err)
 			}
 		})
-		dying, s := bed.join()
+		dying, s := bed.Join()
 		group.Go(func() {
 			if err := barrier(t, dying, "b", 3).Wait(t.Context()); !errors.Is(err, locker.ErrLost) {
 				t.Errorf("who was cut off: %v", err)
@@ -170,12 +172,12 @@ func TestBarrierWithoutTheDead(t *testing.T) {
 		})
 		time.Sleep(time.Second)
 		cancel()
-		s.away.Store(true)
+		s.Away.Store(true)
 		time.Sleep(15 * time.Second) // its lease has ended
 		begun := time.Now()
 		for range 2 {
 			group.Go(func() {
-				if err := barrier(t, bed.locker(), "b", 3).Wait(t.Context()); err != nil {
+				if err := barrier(t, newLocker(bed), "b", 3).Wait(t.Context()); err != nil {
 					t.Error(err)
 				}
 				if d := time.Since(begun); d < 5*time.Second {
@@ -184,8 +186,8 @@ func TestBarrierWithoutTheDead(t *testing.T) {
 			})
 		}
 		time.Sleep(5 * time.Second)
-		s.away.Store(false) // the party that was cut off notices it
-		if err := barrier(t, bed.locker(), "b", 3).Wait(t.Context()); err != nil {
+		s.Away.Store(false) // the party that was cut off notices it
+		if err := barrier(t, newLocker(bed), "b", 3).Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
 		group.Wait()
@@ -198,10 +200,10 @@ func TestBarrierTripSurvives(t *testing.T) {
 	for _, how := range []string{"death", "no answer", "no answer, and gives up"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				bed := newBed(t)
+				bed := memorytest.New(t)
 				var group sync.WaitGroup
 				for range 2 {
-					b := barrier(t, bed.locker(), "b", 3)
+					b := barrier(t, newLocker(bed), "b", 3)
 					group.Go(func() {
 						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 						defer cancel()
@@ -211,11 +213,12 @@ func TestBarrierTripSurvives(t *testing.T) {
 					})
 				}
 				time.Sleep(time.Second)
-				l, s := bed.join()
+				l, s := bed.Join()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if how != "death" {
-					s.mute.Store(3)
+					var trips atomic.Int64
+					s.Lose = func(name string) bool { return strings.HasSuffix(name, "#trip") && trips.Add(1) <= 3 }
 				}
 				if how == "no answer, and gives up" {
 					time.AfterFunc(10*time.Millisecond, cancel)
@@ -224,7 +227,7 @@ func TestBarrierTripSurvives(t *testing.T) {
 					t.Error(err)
 				}
 				if how == "death" {
-					s.away.Store(true)
+					s.Away.Store(true)
 					_ = l.Close()
 				}
 				group.Wait()
@@ -236,15 +239,15 @@ func TestBarrierTripSurvives(t *testing.T) {
 // The tickets of the trips are gone after a while.
 func TestBarrierLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bed := newBed(t)
-		b := barrier(t, bed.locker(), "b", 1)
+		bed := memorytest.New(t)
+		b := barrier(t, newLocker(bed), "b", 1)
 		for range 10 {
 			if err := b.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(time.Minute)
-		if names, err := bed.space.List(t.Context()); err != nil || len(names) != 0 {
+		if names, err := bed.Space.List(t.Context()); err != nil || len(names) != 0 {
 			t.Errorf("left: %q, %v", names, err)
 		}
 	})
@@ -311,9 +314,9 @@ func TestOnceOnStores(t *testing.T) {
 // A store that is down when a party comes does not end its wait.
 func TestBarrierBeginsInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, s := newBed(t).join()
-		s.away.Store(true)
-		time.AfterFunc(20*time.Second, func() { s.away.Store(false) })
+		l, s := memorytest.New(t).Join()
+		s.Away.Store(true)
+		time.AfterFunc(20*time.Second, func() { s.Away.Store(false) })
 		begun := time.Now()
 		if err := barrier(t, l, "b", 1).Wait(t.Context()); err != nil {
 			t.Error(err)
@@ -327,10 +330,10 @@ func TestBarrierBeginsInAnOutage(t *testing.T) {
 // A party that gives up in an outage returns at once.
 func TestBarrierGivesUpInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, s := newBed(t).join()
+		l, s := memorytest.New(t).Join()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		time.AfterFunc(59*time.Second, func() { s.away.Store(true) })
+		time.AfterFunc(59*time.Second, func() { s.Away.Store(true) })
 		begun := time.Now()
 		if err := barrier(t, l, "b", 2).Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)

@@ -1,18 +1,12 @@
 package coord_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/memory"
 	_ "github.com/lockerproject/locker/driver/postgres"
 	_ "github.com/lockerproject/locker/driver/redis"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -22,84 +16,6 @@ import (
 func TestMain(m *testing.M) {
 	testbed.RegisterChild("party", childParty)
 	testmain.Run(m)
-}
-
-var errDown = errors.New("the store is down")
-
-// store is a client of a store in memory that can go away.
-type store struct {
-	*memory.Driver
-	away     atomic.Bool
-	mute     atomic.Int64 // so many trips are made and not answered
-	inspects *atomic.Int64
-}
-
-func (s *store) fault() error {
-	if s.away.Load() {
-		return driver.Unavailable(errDown)
-	}
-	return nil
-}
-
-func (s *store) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if err := s.fault(); err != nil {
-		return driver.Grant{}, driver.NoTicket(err)
-	}
-	g, err := s.Driver.Acquire(ctx, r)
-	if err == nil && strings.HasSuffix(r.Name, "#trip") && s.mute.Add(-1) >= 0 {
-		return driver.Grant{}, driver.Unavailable(errDown)
-	}
-	return g, err
-}
-
-func (s *store) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	if err := s.fault(); err != nil {
-		return err
-	}
-	return s.Driver.Renew(ctx, h, ttl)
-}
-
-func (s *store) Release(ctx context.Context, h driver.Hold) error {
-	if err := s.fault(); err != nil {
-		return err
-	}
-	return s.Driver.Release(ctx, h)
-}
-
-func (s *store) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	if name != pingName {
-		s.inspects.Add(1)
-	}
-	if err := s.fault(); err != nil {
-		return nil, err
-	}
-	return s.Driver.Inspect(ctx, name)
-}
-
-// pingName is what a Client with waiters inspects once a second.
-const pingName = "locker/ping"
-
-// bed is several processes on one store.
-type bed struct {
-	t        *testing.T
-	space    *memory.Driver
-	inspects atomic.Int64 // by all of them
-}
-
-func newBed(t *testing.T) *bed {
-	b := &bed{t: t, space: memory.New()}
-	t.Cleanup(func() { _ = b.space.Close() })
-	return b
-}
-
-func (b *bed) join(opts ...locker.ClientOption) (*locker.Client, *store) {
-	s := &store{Driver: b.space.Join(), inspects: &b.inspects}
-	l := locker.New(s, opts...)
-	b.t.Cleanup(func() {
-		s.away.Store(false)
-		_ = l.Close()
-	})
-	return l, s
 }
 
 // stores are the real stores of these tests.

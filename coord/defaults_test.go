@@ -9,15 +9,16 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/coord"
+	"github.com/lockerproject/locker/internal/memorytest"
 )
 
 // A Locker whose locks are shared by default runs the function once all the same.
 func TestOnceIsNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := memorytest.New(t)
 		runs := 0
 		for range 2 {
-			l, _ := b.join(locker.WithDefaults(locker.Shared()))
+			l, _ := b.Join(locker.WithDefaults(locker.Shared()))
 			if _, err := coord.Once(t.Context(), l, "job", time.Minute, func(context.Context) error { runs++; return nil }); err != nil {
 				t.Error(err)
 			}
@@ -31,7 +32,7 @@ func TestOnceIsNotShared(t *testing.T) {
 // Parties come together whatever the defaults of their Locker are.
 func TestDefaultsDoNotLimitTheParties(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := newBed(t).join(locker.WithDefaults(locker.Limit(1)))
+		l, _ := memorytest.New(t).Join(locker.WithDefaults(locker.Limit(1)))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		a := latch(t, l, 2, time.Hour)
@@ -56,7 +57,7 @@ func TestDefaultsDoNotLimitTheParties(t *testing.T) {
 // the defaults of the Locker are.
 func TestDefaultsDoNotEndAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := newBed(t).join(locker.WithDefaults(locker.WithoutRenewal(), locker.WithWait(0), locker.WithOwner("me"), locker.WithMinHold(time.Hour)))
+		l, _ := memorytest.New(t).Join(locker.WithDefaults(locker.WithoutRenewal(), locker.WithWait(0), locker.WithOwner("me"), locker.WithMinHold(time.Hour)))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		b := barrier(t, l, "b", 2)

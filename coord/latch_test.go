@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/coord"
+	"github.com/lockerproject/locker/internal/memorytest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -24,9 +25,9 @@ func latch(t *testing.T, l locker.Locker, n int, keep time.Duration) *coord.Latc
 }
 
 // countDown counts down in a process of its own, which ends at once.
-func countDown(t *testing.T, b *bed, party string) {
+func countDown(t *testing.T, b *memorytest.Bed, party string) {
 	t.Helper()
-	l, _ := b.join()
+	l, _ := b.Join()
 	if err := latch(t, l, 3, time.Hour).CountDown(t.Context(), party); err != nil {
 		t.Error(err)
 	}
@@ -39,11 +40,11 @@ func countDown(t *testing.T, b *bed, party string) {
 // counts down, and although the processes of the parties have ended.
 func TestLatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := memorytest.New(t)
 		begun := time.Now()
 		var group sync.WaitGroup
 		for range 10 {
-			l, _ := b.join()
+			l, _ := b.Join()
 			group.Go(func() {
 				if err := latch(t, l, 3, time.Hour).Wait(t.Context()); err != nil {
 					t.Error(err)
@@ -57,36 +58,36 @@ func TestLatch(t *testing.T) {
 		for _, party := range []string{"a", "b", "a", "b"} {
 			countDown(t, b, party)
 		}
-		if missing, err := latch(t, b.locker(), 3, time.Hour).Missing(t.Context()); err != nil || missing != 1 {
+		if missing, err := latch(t, newLocker(b), 3, time.Hour).Missing(t.Context()); err != nil || missing != 1 {
 			t.Errorf("missing: %d, %v", missing, err)
 		}
-		b.inspects.Store(0)
+		b.Inspects.Store(0)
 		time.Sleep(20 * time.Second)
 		// One of ten polls four times a second, the others every two seconds.
-		if n := b.inspects.Load(); n > 20*(4+5+1) {
+		if n := b.Inspects.Load(); n > 20*(4+5+1) {
 			t.Errorf("%d requests in twenty seconds", n)
 		}
 		countDown(t, b, "c")
 		group.Wait()
-		if err := latch(t, b.locker(), 3, time.Hour).Wait(t.Context()); err != nil {
+		if err := latch(t, newLocker(b), 3, time.Hour).Wait(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func (b *bed) locker() *locker.Client {
-	l, _ := b.join()
+func newLocker(b *memorytest.Bed) *locker.Client {
+	l, _ := b.Join()
 	return l
 }
 
 // Count-downs end after the time they are kept, not before.
 func TestLatchKeeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := memorytest.New(t)
 		for _, party := range []string{"a", "b", "c"} {
 			countDown(t, b, party)
 		}
-		a := latch(t, b.locker(), 3, time.Hour)
+		a := latch(t, newLocker(b), 3, time.Hour)
 		time.Sleep(time.Hour - time.Millisecond)
 		if missing, err := a.Missing(t.Context()); err != nil || missing != 0 {
 			t.Errorf("missing: %d, %v", missing, err)
@@ -101,8 +102,8 @@ func TestLatchKeeps(t *testing.T) {
 // Neither an outage nor the death of the party that polls keeps the others back.
 func TestLatchSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		polls, dead := b.join()
+		b := memorytest.New(t)
+		polls, dead := b.Join()
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() {
@@ -111,7 +112,7 @@ func TestLatchSurvives(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		l, s := b.join()
+		l, s := b.Join()
 		var passed time.Time
 		group.Go(func() {
 			if err := latch(t, l, 3, time.Hour).Wait(t.Context()); err != nil {
@@ -119,11 +120,11 @@ func TestLatchSurvives(t *testing.T) {
 			}
 			passed = time.Now()
 		})
-		s.away.Store(true)
+		s.Away.Store(true)
 		time.Sleep(20 * time.Second)
-		s.away.Store(false)
+		s.Away.Store(false)
 		time.Sleep(10 * time.Second)
-		dead.away.Store(true)
+		dead.Away.Store(true)
 		for _, party := range []string{"a", "b", "c"} {
 			countDown(t, b, party)
 		}
@@ -139,8 +140,8 @@ func TestLatchSurvives(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	l, s := newBed(t).join()
-	s.away.Store(true)
+	l, s := memorytest.New(t).Join()
+	s.Away.Store(true)
 	long := strings.Repeat("x", 508)
 	for i, c := range []struct {
 		l    locker.Locker
@@ -211,15 +212,15 @@ func TestCloseEndsTheWait(t *testing.T) {
 	for _, party := range []string{"polls", "waits for the one that polls"} {
 		t.Run(party, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t)
+				b := memorytest.New(t)
 				if party != "polls" {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					other := latch(t, b.locker(), 1, time.Hour)
+					other := latch(t, newLocker(b), 1, time.Hour)
 					go func() { _ = other.Wait(ctx) }()
 					synctest.Wait()
 				}
-				l := b.locker()
+				l := newLocker(b)
 				ended := make(chan error, 1)
 				go func() { ended <- latch(t, l, 1, time.Hour).Wait(t.Context()) }()
 				time.Sleep(time.Second)

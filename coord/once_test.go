@@ -10,6 +10,7 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/coord"
 	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/internal/memorytest"
 )
 
 var errOwn = errors.New("of the function")
@@ -18,14 +19,14 @@ var errOwn = errors.New("of the function")
 // runs once a minute, whoever is first, and although each closes its Locker at once.
 func TestOnceAPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := memorytest.New(t)
 		begun := time.Now()
 		var runs []time.Duration
 		for minute := range 5 {
 			for instance := range 4 {
 				offset := time.Duration((instance+minute)%4) * 3 * time.Second
 				time.AfterFunc(time.Duration(minute)*time.Minute+offset, func() {
-					l, _ := b.join()
+					l, _ := b.Join()
 					defer l.Close()
 					_, err := coord.Once(context.Background(), l, "job", 30*time.Second, func(context.Context) error {
 						runs = append(runs, time.Since(begun))
@@ -53,21 +54,21 @@ func TestOnceAPeriod(t *testing.T) {
 func TestOnceKeepsThePeriod(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		fn   func(s *store) error
+		fn   func(s *memorytest.Store) error
 		want error
 		free time.Duration // when somebody else may run
 	}{
-		{"success", func(*store) error { return nil }, nil, time.Minute},
-		{"failure", func(*store) error { return errOwn }, errOwn, time.Minute},
-		{"nested refusal", func(*store) error { return locker.ErrNotAcquired }, locker.ErrNotAcquired, time.Minute},
-		{"long run", func(*store) error { time.Sleep(time.Hour); return nil }, nil, time.Hour},
-		{"death", func(s *store) error { s.away.Store(true); return errOwn }, errOwn, time.Minute},
+		{"success", func(*memorytest.Store) error { return nil }, nil, time.Minute},
+		{"failure", func(*memorytest.Store) error { return errOwn }, errOwn, time.Minute},
+		{"nested refusal", func(*memorytest.Store) error { return locker.ErrNotAcquired }, locker.ErrNotAcquired, time.Minute},
+		{"long run", func(*memorytest.Store) error { time.Sleep(time.Hour); return nil }, nil, time.Hour},
+		{"death", func(s *memorytest.Store) error { s.Away.Store(true); return errOwn }, errOwn, time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t)
-				l, s := b.join()
-				other, _ := b.join()
+				b := memorytest.New(t)
+				l, s := b.Join()
+				other, _ := b.Join()
 				again := func() bool {
 					ran, err := coord.Once(t.Context(), other, "job", time.Minute, func(context.Context) error { return nil })
 					if err != nil {
@@ -98,9 +99,9 @@ func TestOnceKeepsThePeriod(t *testing.T) {
 }
 
 func TestOnceRefuses(t *testing.T) {
-	l, s := newBed(t).join()
+	l, s := memorytest.New(t).Join()
 	fn := func(context.Context) error { t.Error("the function has run"); return nil }
-	s.away.Store(true)
+	s.Away.Store(true)
 	for _, c := range []struct {
 		what   string
 		l      locker.Locker

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/memorytest"
 )
 
 // A party whose observer panics while it waits does not count any more.
 func TestPanicAtABarrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bed := newBed(t)
-		l, _ := bed.join(locker.WithObserver(func(_ context.Context, e locker.Event) {
+		bed := memorytest.New(t)
+		l, _ := bed.Join(locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Kind == locker.EventAcquired && e.Name == "b#poll" {
 				panic("observer")
 			}
@@ -25,7 +26,7 @@ func TestPanicAtABarrier(t *testing.T) {
 			panicked = false
 		}()
 		time.Sleep(time.Second)
-		if names, err := bed.space.List(t.Context()); !panicked || err != nil || len(names) != 0 {
+		if names, err := bed.Space.List(t.Context()); !panicked || err != nil || len(names) != 0 {
 			t.Errorf("panicked: %t; left: %q, %v", panicked, names, err)
 		}
 	})

@@ -1,5 +1,7 @@
 // Package driver is the driver interface: what the portable core of locker asks
-// of a store.
+// of a store. Programs that take locks need package locker, and nothing of this one.
+// To write a driver, read docs/writing-a-driver.md of this module next, and
+// docs/engines.md, which builds one step by step.
 //
 // Every store is used in the same way. Each lock name has a queue. Whoever
 // wants the lock takes a ticket, to which the store gives a number that only
@@ -10,8 +12,6 @@
 //
 // The numbered sentences below are the specification. The conformance suite
 // tests them and cites them by number. Drivers that pass are interchangeable.
-//
-// The page docs/writing-a-driver.md of this module says how to write a driver, docs/engines.md builds one step by step.
 //
 // # Tickets
 //

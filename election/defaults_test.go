@@ -9,15 +9,16 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/election"
+	"github.com/lockerproject/locker/internal/memorytest"
 )
 
 // One leads at a time, whatever the defaults of the Locker are.
 func TestDefaultsDoNotShareTheLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := memorytest.New(t)
 		var leaders atomic.Int64
 		for range 2 {
-			l, _ := b.join(locker.WithDefaults(locker.Limit(3)))
+			l, _ := b.Join(locker.WithDefaults(locker.Limit(3)))
 			running(t, candidate(t, l), func(ctx context.Context, term *election.Term) error {
 				if leaders.Add(1) != 1 {
 					t.Error("two leaders")
@@ -34,8 +35,8 @@ func TestDefaultsDoNotShareTheLeadership(t *testing.T) {
 // defaults of the Locker are.
 func TestDefaultsDoNotEndATerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		l, _ := b.join(locker.WithDefaults(locker.WithoutRenewal(), locker.WithWait(time.Second), locker.WithOwner("me"), locker.WithMinHold(time.Hour)))
+		b := memorytest.New(t)
+		l, _ := b.Join(locker.WithDefaults(locker.WithoutRenewal(), locker.WithWait(time.Second), locker.WithOwner("me"), locker.WithMinHold(time.Hour)))
 		var terms atomic.Int64
 		order := make(chan int, 10)
 		var stops []func() error
@@ -65,10 +66,10 @@ func TestDefaultsDoNotEndATerm(t *testing.T) {
 // Observers wait for the end of a term without a limit.
 func TestDefaultsDoNotEndAnObservation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		l, _ := b.join()
+		b := memorytest.New(t)
+		l, _ := b.Join()
 		running(t, candidate(t, l), untilEnd)
-		o, _ := b.join(locker.WithDefaults(locker.WithWait(0)))
+		o, _ := b.Join(locker.WithDefaults(locker.WithWait(0)))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		for _, err := range candidate(t, o).Observe(ctx) {
@@ -76,9 +77,9 @@ func TestDefaultsDoNotEndAnObservation(t *testing.T) {
 				t.Error(err)
 			}
 			synctest.Wait()
-			b.inspects.Store(0)
+			b.Inspects.Store(0)
 		}
-		if n := b.inspects.Load(); n > 10 {
+		if n := b.Inspects.Load(); n > 10 {
 			t.Errorf("%d inspections in ten minutes of one term", n)
 		}
 	})

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/election"
+	"github.com/lockerproject/locker/internal/memorytest"
 )
 
 var errOwn = errors.New("of lead")
@@ -21,11 +21,11 @@ var errOwn = errors.New("of lead")
 // Candidates lead one at a time, in order, and again when all others have led.
 func TestStepDownGivesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := memorytest.New(t)
 		var leaders atomic.Int64
 		h := newHistory()
 		for i := range 3 {
-			l, _ := b.join()
+			l, _ := b.Join()
 			id := fmt.Sprint(i)
 			running(t, candidate(t, l, election.WithID(id)), func(context.Context, *election.Term) error {
 				if leaders.Add(1) != 1 {
@@ -50,8 +50,8 @@ func TestStepDownGivesTurns(t *testing.T) {
 // again until the store is back.
 func TestLossEndsBeforeTheNextElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		first, s := b.join(locker.WithSafetyMargin(2 * time.Second))
+		b := memorytest.New(t)
+		first, s := b.Join(locker.WithSafetyMargin(2 * time.Second))
 		h := newHistory()
 		lead := func(id string) func(context.Context, *election.Term) error {
 			return func(ctx context.Context, _ *election.Term) error {
@@ -65,11 +65,11 @@ func TestLossEndsBeforeTheNextElection(t *testing.T) {
 		stop := running(t, candidate(t, first, election.WithTTL(9*time.Second)), lead("first"))
 		synctest.Wait()
 		time.Sleep(4 * time.Second) // renewed after 3 s
-		second, _ := b.join()
+		second, _ := b.Join()
 		stopSecond := running(t, candidate(t, second, election.WithTTL(9*time.Second)), lead("second"))
-		s.away.Store(true)
+		s.Away.Store(true)
 		time.Sleep(36 * time.Second)
-		s.away.Store(false)
+		s.Away.Store(false)
 		time.Sleep(20 * time.Second)
 		_ = stopSecond()
 		synctest.Wait()
@@ -93,9 +93,9 @@ func TestStepDownWaitsForTheFunction(t *testing.T) {
 	for _, how := range []string{"StepDown", "end of Run's context"} {
 		t.Run(how, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBed(t)
-				first, _ := b.join()
-				second, _ := b.join()
+				b := memorytest.New(t)
+				first, _ := b.Join()
+				second, _ := b.Join()
 				h := newHistory()
 				e := candidate(t, first)
 				stop := running(t, e, func(ctx context.Context, term *election.Term) error {
@@ -143,7 +143,7 @@ func TestRunEnds(t *testing.T) {
 		{"ctx and error", func(ctx context.Context, stop func()) error { stop(); <-ctx.Done(); return errOwn }, errOwn},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, _ := newBed(t).join()
+			l, _ := memorytest.New(t).Join()
 			e := candidate(t, l)
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
@@ -159,7 +159,7 @@ func TestRunEnds(t *testing.T) {
 }
 
 func TestPanicGivesUp(t *testing.T) {
-	l, _ := newBed(t).join()
+	l, _ := memorytest.New(t).Join()
 	e := candidate(t, l)
 	func() {
 		defer func() {
@@ -177,21 +177,21 @@ func TestPanicGivesUp(t *testing.T) {
 // An outage does not end a campaign; an error that waiting does not mend does.
 func TestCampaignSurvivesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, s := newBed(t).join()
-		s.away.Store(true)
+		l, s := memorytest.New(t).Join()
+		s.Away.Store(true)
 		e := candidate(t, l)
 		running(t, e, untilEnd)
 		time.Sleep(10 * time.Minute)
 		if e.Leading() != nil {
 			t.Error("elected during the outage")
 		}
-		s.away.Store(false)
+		s.Away.Store(false)
 		time.Sleep(6 * time.Second)
 		if e.Leading() == nil {
 			t.Error("not elected after the outage")
 		}
 	})
-	l, _ := newBed(t).join()
+	l, _ := memorytest.New(t).Join()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestCampaignSurvivesAnOutage(t *testing.T) {
 // A function that does not return is reported within the safety margin.
 func TestOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, s := newBed(t).join(locker.WithSafetyMargin(3 * time.Second))
+		l, s := memorytest.New(t).Join(locker.WithSafetyMargin(3 * time.Second))
 		h := newHistory()
 		stubborn := election.WithOverrun(2*time.Second, func(token uint64) { h.add("overrun of %t", token > 0) })
 		e := candidate(t, l, election.WithTTL(9*time.Second), stubborn)
@@ -215,7 +215,7 @@ func TestOverrun(t *testing.T) {
 			return election.ErrResign
 		})
 		synctest.Wait()
-		s.away.Store(true)
+		s.Away.Store(true)
 		time.Sleep(20 * time.Minute)
 		if got, want := h.all(), []string{"8s: overrun of true", "10m6s: returned"}; !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
@@ -223,7 +223,7 @@ func TestOverrun(t *testing.T) {
 		if err := stop(); err != nil {
 			t.Error(err)
 		}
-		s.away.Store(false)
+		s.Away.Store(false)
 		patience = time.Second // in time
 		stop = running(t, e, func(ctx context.Context, _ *election.Term) error {
 			<-ctx.Done()
@@ -241,7 +241,7 @@ func TestOverrun(t *testing.T) {
 // Two candidates with the same Locker and ID are two, also under each other's context.
 func TestNoReentry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, _ := newBed(t).join()
+		l, _ := memorytest.New(t).Join()
 		e := candidate(t, l, election.WithID("same"))
 		first, err := e.Campaign(t.Context())
 		if err != nil {
@@ -260,7 +260,7 @@ func TestNoReentry(t *testing.T) {
 
 func TestTerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, s := newBed(t).join()
+		l, s := memorytest.New(t).Join()
 		e := candidate(t, l)
 		term, err := e.Campaign(t.Context())
 		if err != nil {
@@ -283,7 +283,7 @@ func TestTerm(t *testing.T) {
 			t.Fatalf("the next term: %v, token %d after %d", err, next.Token(), term.Token())
 		}
 		ctx = next.Context(t.Context())
-		s.away.Store(true)
+		s.Away.Store(true)
 		<-ctx.Done()
 		if !errors.Is(context.Cause(ctx), locker.ErrLost) || !errors.Is(next.Err(), locker.ErrLost) {
 			t.Errorf("after the loss: %v, %v", context.Cause(ctx), next.Err())
@@ -295,8 +295,8 @@ func TestTerm(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	l, s := newBed(t).join()
-	s.away.Store(true) // nothing may be touched
+	l, s := memorytest.New(t).Join()
+	s.Away.Store(true) // nothing may be touched
 	long := strings.Repeat("x", 513)
 	for _, c := range []struct {
 		what string
@@ -323,7 +323,7 @@ func TestBadInput(t *testing.T) {
 	if err := candidate(t, l).Run(t.Context(), nil); !errors.Is(err, locker.ErrInvalidOption) {
 		t.Errorf("Run without a function: %v", err)
 	}
-	s.away.Store(false)
+	s.Away.Store(false)
 	longest, _ := election.New(l, long[:486])
 	term, err := longest.Campaign(t.Context())
 	if err != nil {
@@ -340,5 +340,3 @@ func TestBadInput(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-var _ driver.Driver = (*store)(nil)

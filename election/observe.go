@@ -44,8 +44,8 @@ func (e *Election) holder(ctx context.Context) (locker.Ticket, error) {
 }
 
 // Observe returns the leaders, one after the other: the present one first, then whenever
-// another term begins. A ticket with Token 0 means that nobody leads. A slow caller misses entries that have been replaced meanwhile, but
-// never the last one.
+// another term begins. A ticket with Token 0 means that nobody leads. A slow caller misses
+// entries that have been replaced meanwhile, but never the last one.
 //
 // After locker.ErrUnavailable the sequence goes on, once the store answers again.
 // Any other error, and the end of ctx, is the last entry. An entry with an error has the

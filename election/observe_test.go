@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/election"
+	"github.com/lockerproject/locker/internal/memorytest"
 )
 
 // observing records what an observer is notified of until the test ends.
@@ -57,10 +58,10 @@ func equal(t *testing.T, h *history, want ...string) {
 // Observers are notified of every change at once, and send no requests in between.
 func TestObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		watcher, _ := b.join()
-		first, _ := b.join()
-		second, _ := b.join()
+		b := memorytest.New(t)
+		watcher, _ := b.Join()
+		first, _ := b.Join()
+		second, _ := b.Join()
 		e := candidate(t, first, election.WithID("first"), election.WithNote("a"))
 		term, err := e.Campaign(t.Context())
 		if err != nil {
@@ -73,9 +74,9 @@ func TestObserve(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		stop := running(t, candidate(t, second, election.WithID("second"), election.WithNote("c")), untilEnd)
 		time.Sleep(10 * time.Minute)
-		before := b.inspects.Load()
+		before := b.Inspects.Load()
 		time.Sleep(10 * time.Minute)
-		if n := b.inspects.Load() - before; n != 0 {
+		if n := b.Inspects.Load() - before; n != 0 {
 			t.Errorf("%d requests in ten minutes without a change", n)
 		}
 		if err := term.StepDown(t.Context()); err != nil {
@@ -96,9 +97,9 @@ func TestObserve(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		before = b.inspects.Load()
+		before = b.Inspects.Load()
 		time.Sleep(10 * time.Minute)
-		if n := b.inspects.Load() - before; n > 200 {
+		if n := b.Inspects.Load() - before; n > 200 {
 			t.Errorf("%d requests in ten minutes without a leader, want one in 5 s", n)
 		}
 	})
@@ -109,10 +110,10 @@ func TestObserve(t *testing.T) {
 func TestObserveAfterADeath(t *testing.T) {
 	for _, renewed := range []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBed(t)
-			dying, s := b.join()
-			next, _ := b.join()
-			watcher, _ := b.join()
+			b := memorytest.New(t)
+			dying, s := b.Join()
+			next, _ := b.Join()
+			watcher, _ := b.Join()
 			first := candidate(t, dying, election.WithID("first"), election.WithTTL(9*time.Second))
 			term, err := first.Campaign(t.Context())
 			if err != nil {
@@ -126,8 +127,8 @@ func TestObserveAfterADeath(t *testing.T) {
 			h := &history{begun: elected.begun}
 			observing(t, watcher, h)
 			time.Sleep(renewed)
-			s.away.Store(true)
-			before := b.inspects.Load()
+			s.Away.Store(true)
+			before := b.Inspects.Load()
 			time.Sleep(time.Minute)
 			at := func(line string) time.Duration {
 				d, _, _ := strings.Cut(line, ": ")
@@ -141,10 +142,10 @@ func TestObserveAfterADeath(t *testing.T) {
 			if late := at(seen[1]) - at(elected.all()[0]); late > 50*time.Millisecond {
 				t.Errorf("dead after %v: the observer was notified of the next leader after %v", renewed, late)
 			}
-			if n := b.inspects.Load() - before; n > 60 {
+			if n := b.Inspects.Load() - before; n > 60 {
 				t.Errorf("dead after %v: %d requests", renewed, n)
 			}
-			s.away.Store(false)
+			s.Away.Store(false)
 			_ = term.StepDown(t.Context())
 		})
 	}
@@ -154,9 +155,9 @@ func TestObserveAfterADeath(t *testing.T) {
 // also when the first one has not noticed that its work has to end.
 func TestObserveAfterABreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		first, _ := b.join()
-		other, _ := b.join()
+		b := memorytest.New(t)
+		first, _ := b.Join()
+		other, _ := b.Join()
 		term, err := candidate(t, first, election.WithID("first")).Campaign(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -183,19 +184,19 @@ func TestObserveAfterABreak(t *testing.T) {
 // An outage is reported once, and the observer goes on.
 func TestObserveSurvivesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		watcher, s := b.join()
+		b := memorytest.New(t)
+		watcher, s := b.Join()
 		h := newHistory()
-		s.away.Store(true)
+		s.Away.Store(true)
 		observing(t, watcher, h)
 		time.Sleep(10 * time.Minute)
-		s.away.Store(false)
+		s.Away.Store(false)
 		time.Sleep(10 * time.Second)
 		if got := h.all(); len(got) != 2 || got[0] != "0s: unavailable" || !strings.HasSuffix(got[1], ": nobody") {
 			t.Errorf("the observer was notified of %q", got)
 		}
 	})
-	l, _ := newBed(t).join()
+	l, _ := memorytest.New(t).Join()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -210,15 +211,15 @@ func TestObserveSurvivesAnOutage(t *testing.T) {
 // An observer that is paused when it holds the term lock keeps nobody from leading.
 func TestPausedObserver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		l, _ := b.join()
+		b := memorytest.New(t)
+		l, _ := b.Join()
 		e := candidate(t, l)
 		term, err := e.Campaign(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		other, _ := b.join()
+		other, _ := b.Join()
 		var group sync.WaitGroup
 		group.Go(func() {
 			_, err := other.Acquire(t.Context(), fmt.Sprintf("e#term/%d", term.Token()), locker.Shared(), locker.WithTTL(time.Hour))
@@ -244,10 +245,10 @@ func TestPausedObserver(t *testing.T) {
 
 func TestLeaderAndCandidates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
+		b := memorytest.New(t)
 		var all []*election.Election
 		for i := range 3 {
-			l, _ := b.join()
+			l, _ := b.Join()
 			all = append(all, candidate(t, l, election.WithID(fmt.Sprint(i)), election.WithNote("note")))
 		}
 		if _, err := all[0].Leader(t.Context()); !errors.Is(err, election.ErrNoLeader) {
@@ -277,11 +278,11 @@ func TestLeaderAndCandidates(t *testing.T) {
 func TestManyElections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
-		b := newBed(t)
+		b := memorytest.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		for range 3 {
-			l, _ := b.join()
+			l, _ := b.Join()
 			for i := range n {
 				e, err := election.New(l, fmt.Sprint("e", i))
 				if err != nil {
@@ -298,9 +299,9 @@ func TestManyElections(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		before := b.inspects.Load()
+		before := b.Inspects.Load()
 		time.Sleep(10 * time.Minute)
-		if asked := b.inspects.Load() - before; asked != 0 {
+		if asked := b.Inspects.Load() - before; asked != 0 {
 			t.Errorf("%d requests in ten minutes without a change", asked)
 		}
 		cancel()
@@ -312,14 +313,14 @@ func TestManyElections(t *testing.T) {
 // and yield no error.
 func TestObserveWithWaitLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		l, _ := b.join(locker.WithDefaults(locker.WithWait(0)))
+		b := memorytest.New(t)
+		l, _ := b.Join(locker.WithDefaults(locker.WithWait(0)))
 		running(t, candidate(t, l, election.WithID("x")), untilEnd)
 		time.Sleep(time.Second)
 		h := newHistory()
 		observing(t, l, h)
 		time.Sleep(10 * time.Minute)
-		if n := b.inspects.Load(); n > 400 {
+		if n := b.Inspects.Load(); n > 400 {
 			t.Errorf("%d requests in ten minutes", n)
 		}
 		equal(t, h, "0s: x, ")
@@ -330,17 +331,17 @@ func TestObserveWithWaitLimit(t *testing.T) {
 // term.
 func TestObserveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		l, _ := b.join()
+		b := memorytest.New(t)
+		l, _ := b.Join()
 		term, err := candidate(t, l).Campaign(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		watcher, s := b.join()
+		watcher, s := b.Join()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		time.AfterFunc(time.Minute, func() {
-			s.away.Store(true)
+			s.Away.Store(true)
 			_ = l.Break(context.Background(), "e", term.Token()) // the observer wakes up
 		})
 		entries, failed := 0, 0
@@ -355,7 +356,7 @@ func TestObserveAnOutage(t *testing.T) {
 		if entries < 2 || failed == 0 {
 			t.Errorf("%d entries, %d of them errors", entries, failed)
 		}
-		s.away.Store(false)
+		s.Away.Store(false)
 		_ = term.StepDown(t.Context())
 	})
 }

@@ -9,12 +9,13 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/election"
+	"github.com/lockerproject/locker/internal/memorytest"
 )
 
 // When StepDown returns, the contexts of the term have ended, and the cause is StepDown, not
 // the release that follows. The same is true of a context that is made afterwards.
 func TestCauseOfTheEnd(t *testing.T) {
-	l, _ := newBed(t).join()
+	l, _ := memorytest.New(t).Join()
 	e := candidate(t, l)
 	for range 100 {
 		term, err := e.Campaign(t.Context())
@@ -36,8 +37,8 @@ func TestCauseOfTheEnd(t *testing.T) {
 // A leader whose observer panics as it steps down is not announced any more.
 func TestPanicAtStepDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBed(t)
-		l, _ := b.join(locker.WithObserver(func(_ context.Context, e locker.Event) {
+		b := memorytest.New(t)
+		l, _ := b.Join(locker.WithObserver(func(_ context.Context, e locker.Event) {
 			if e.Kind == locker.EventReleased && e.Name == "e" {
 				panic("observer")
 			}
@@ -54,7 +55,7 @@ func TestPanicAtStepDown(t *testing.T) {
 			panicked = false
 		}()
 		time.Sleep(time.Second)
-		if names, err := b.space.List(t.Context()); !panicked || err != nil || len(names) != 0 {
+		if names, err := b.Space.List(t.Context()); !panicked || err != nil || len(names) != 0 {
 			t.Errorf("panicked: %t; left: %q, %v", panicked, names, err)
 		}
 	})

@@ -1,5 +1,6 @@
 // Package fence checks fencing tokens for a resource: it refuses a holder that has
-// lost its lock and has not noticed it yet.
+// lost its lock and has not noticed it yet. "Which guard" below names the package for
+// your resource: [Guard] of this one, or sqlfence, pgxfence, redisfence or etcdfence.
 //
 // A lease does not protect against a pause of its holder. A process that is stopped
 // between its last check of the lock and its write will write when it continues, long

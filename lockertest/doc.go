@@ -1,5 +1,5 @@
 // Package lockertest has a Locker for unit tests of programs that use one: a store in
-// memory, with faults on demand and a record of all grants.
+// memory, with faults on demand and a record of all grants. Begin with [New].
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		l := lockertest.New()

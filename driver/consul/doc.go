@@ -1,5 +1,5 @@
-// Package consul is the driver for Consul. It registers the URL schemes consul
-// and consuls:
+// Package consul keeps locks in Consul. Read package locker first, then "What loses a lock"
+// below. The keys under the prefix are the driver's alone. URLs are
 //
 //	consul://127.0.0.1:8500
 //	consuls://:TOKEN@consul.example.com:8501?ca=/etc/ca.pem&cert=…&key=…&dc=dc1

@@ -1,4 +1,5 @@
-// Package dynamodb keeps locks in a table of Amazon DynamoDB.
+// Package dynamodb keeps locks in a table of Amazon DynamoDB. Read package locker first, then the next two paragraphs,
+// which say what loses a lock. The table's items are the driver's alone.
 //
 // DynamoDB stores each write in three data centres before it answers, and every reading here is strongly consistent, so
 // a lock survives what DynamoDB survives. A lock is lost when its item is lost: with the table, or because somebody

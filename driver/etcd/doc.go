@@ -1,4 +1,5 @@
-// Package etcd takes locks in etcd.
+// Package etcd keeps locks in etcd. Read package locker first, then "What loses a lock"
+// below. The keys under the prefix are the driver's alone.
 //
 //	client, err := clientv3.New(clientv3.Config{
 //		Endpoints:         []string{"127.0.0.1:2379"},

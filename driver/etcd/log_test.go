@@ -1,12 +1,10 @@
 package etcd_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,29 +12,11 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// buffer is a buffer for several writers at once.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 // The client logs to the logger that Open is given, with levels and attributes, and
 // without secrets.
 func TestLogger(t *testing.T) {
 	t.Parallel()
-	var b buffer
+	var b testbed.Buffer
 	logger := slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	d, err := etcd.Open(t.Context(), fmt.Sprintf("etcd://127.0.0.1:%d", testbed.Port(t)), etcd.WithLogger(logger))
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memcached"
+	"github.com/lockerproject/locker/internal/figures"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -28,64 +29,33 @@ func BenchmarkHandOff(b *testing.B) {
 func handOffs(b *testing.B, n int) {
 	addr := testbed.SharedMemcached(b).Addr()
 	var requests atomic.Int64
-	ctx, cancel := context.WithCancel(context.Background())
-	var released atomic.Int64 // when
-	var mu sync.Mutex
-	var took []time.Duration
-	var clients sync.WaitGroup
-	name := fmt.Sprint("bench-", time.Now().UnixNano())
-	begin := make(chan struct{})
-	grants := make(chan struct{})
-	base := time.Now()
-	for range n {
+	clients := make([]*locker.Client, n)
+	for i := range clients {
 		d, err := memcached.New([]string{addr}, memcached.WithDialer(counting(&requests)))
 		if err != nil {
 			b.Fatal(err)
 		}
-		l := locker.New(d)
-		clients.Go(func() {
-			defer l.Close()
-			<-begin
-			for ctx.Err() == nil {
-				k, err := l.Acquire(ctx, name)
-				if err != nil {
-					if ctx.Err() == nil {
-						b.Error(err)
-					}
-					return
-				}
-				mu.Lock()
-				took = append(took, time.Since(base)-time.Duration(released.Load()))
-				mu.Unlock()
-				select {
-				case grants <- struct{}{}:
-				case <-ctx.Done():
-				}
-				released.Store(int64(time.Since(base)))
-				if err := k.Release(context.Background()); err != nil {
-					b.Error(err)
-				}
-			}
-		})
+		clients[i] = locker.New(d)
+		defer clients[i].Close()
 	}
-	close(begin)
-	for range 2 * n { // until all are queued
-		<-grants
-	}
-	mu.Lock()
-	took = nil
-	mu.Unlock()
-	before := requests.Load()
 	for b.Loop() {
-		<-grants
+		name := fmt.Sprint("bench-", time.Now().UnixNano())
+		s, err := figures.Race{
+			Clients: n, Settle: time.Minute, Length: 2 * time.Second, Sent: requests.Load,
+			Acquire: func(ctx context.Context, i int) (func(context.Context) error, error) {
+				k, err := clients[i].Acquire(ctx, name)
+				if err != nil {
+					return nil, err
+				}
+				return k.Release, nil
+			},
+		}.Run(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(figures.Percentile(s.HandOffs, 50).Microseconds()), "p50-µs")
+		b.ReportMetric(float64(s.Sent)/float64(s.Grants), "requests/grant")
 	}
-	mu.Lock()
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(requests.Load()-before)/float64(b.N), "requests/op")
-	mu.Unlock()
-	cancel()
-	clients.Wait()
 }
 
 // BenchmarkJoin measures clients that queue for a held name at the same time, each as a process of its own: the time

@@ -1,4 +1,5 @@
-// Package memcached keeps locks in Memcached 1.6 or newer, in one server or several.
+// Package memcached keeps locks in Memcached 1.6 or newer, in one server or several. Read package locker first. The items
+// under the prefix are the driver's alone.
 //
 // Memcached keeps nothing on a disk, so know first what is lost when. If a server ends, all its locks end with it. The
 // next to ask is granted as soon as the server is back. The old holder believes that it holds until its next renewal,

@@ -1,5 +1,6 @@
 // Package memory is a store in the process itself: the reference driver, for tests
-// and for programs that have only one process.
+// and for programs that have only one process. Read package locker first; package
+// lockertest has such a store with faults on demand.
 //
 //	l := locker.New(memory.New())                  // a new store
 //	l, err := locker.Open(ctx, "memory://jobs")    // the store of that name, shared in the process

@@ -1,5 +1,6 @@
-// Package mysql takes locks in MySQL 8.0 or later, or MariaDB 10.6 or later, through
-// github.com/go-sql-driver/mysql.
+// Package mysql keeps locks in MySQL 8.0 or later, or MariaDB 10.6 or later, through
+// github.com/go-sql-driver/mysql. Read package locker first, then "What loses a lock" below. The tables are the driver's
+// alone; people read the view (For people).
 //
 //	d, err := mysql.New(db)                    // db is your *sql.DB
 //	l := locker.New(d)
@@ -104,7 +105,7 @@
 // Enqueueing locks no table, not even for AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
 // Renewals go 500 to a statement. The holder notices a break at its next renewal.
 //
-// # What loses the lock
+// # What loses a lock
 //
 // The end of the lease; a break; the loss of the database's last commits, by a
 // failover to a replica that lags or a crash under innodb_flush_log_at_trx_commit

@@ -117,9 +117,6 @@ func (d *Driver) build(o sqlqueue.Options) {
 	d.engine = d.e
 }
 
-// Schema returns the SQL that creates the tables, for programs that do not let the driver create them.
-func (d *Driver) Schema() string { return d.s.w.schema() }
-
 // String names the store: its address if the driver was opened by URL, and the prefix if it is not
 // the default.
 func (d *Driver) String() string {

@@ -19,7 +19,7 @@ func TestDocumentedRights(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		root := connect(t, srv, "?multiStatements=true")
 		as := configOf(t, srv.URL())
-		_, dba, prefix := fresh(t, root)
+		_, _, prefix := fresh(t, root)
 		user := fmt.Sprintf("u%d", time.Now().UnixNano()%1e9)
 		named := strings.NewReplacer("'locks'", "'"+user+"'", "'ops'", "'ops"+user+"'", "app.locker_", as.DBName+"."+prefix+"_", "app.*", as.DBName+".*").Replace
 		exec := func(sql string) {
@@ -27,7 +27,9 @@ func TestDocumentedRights(t *testing.T) {
 			_, err := root.ExecContext(t.Context(), named(sql))
 			must(t, err)
 		}
-		exec(dba.Schema())
+		schema, err := mysql.Schema(mysql.WithPrefix(prefix))
+		must(t, err)
+		exec(schema)
 		exec("CREATE USER 'locks'@'%' IDENTIFIED BY 's3cret'; CREATE USER 'ops'@'%' IDENTIFIED BY 's3cret'")
 		t.Cleanup(func() { _, _ = root.Exec(named("DROP USER 'locks'@'%', 'ops'@'%'")) })
 		grants := documented(t, "GRANT ")

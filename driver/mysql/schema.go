@@ -24,7 +24,7 @@ func column(e sqlqueue.Edition) string { return "slot" + e.Name() }
 // that do not let the driver create them. It has no transaction control, since these servers commit each such
 // statement, and may be run again. A statement ends with a semicolon and the end of a line: for the client mysql, which
 // ends it at any semicolon, use its command DELIMITER, as the SQL that locker schema mysql prints does. MySQL before 8.0.29
-// does not know IF NOT EXISTS for a procedure. See also [Driver.Schema].
+// does not know IF NOT EXISTS for a procedure.
 func Schema(opts ...Option) (string, error) {
 	_, w, err := newOptions(opts)
 	if err != nil {

@@ -138,7 +138,8 @@ func TestSchemaSQL(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "?multiStatements=true")
 		_, d, prefix := fresh(t, db, mysql.WithoutCreate())
-		schema := d.Schema()
+		schema, err := mysql.Schema(mysql.WithPrefix(prefix))
+		must(t, err)
 		tables, _, _ := strings.Cut(schema, "CREATE PROCEDURE")
 		for _, word := range []string{"BEGIN", "COMMIT;", "ROLLBACK", "START TRANSACTION"} {
 			if strings.Contains(tables, word) {

@@ -3,13 +3,12 @@ package nats_test
 import (
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/figures"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -24,59 +23,40 @@ func BenchmarkHandOff(b *testing.B) {
 func handOffs(b *testing.B, n int) {
 	addr := testbed.SharedNats(b).Addr()
 	var requests, refused atomic.Int64
-	ctx, cancel := context.WithCancel(context.Background())
-	var released atomic.Int64 // when
-	var mu sync.Mutex
-	var took []time.Duration
-	var clients sync.WaitGroup
-	name := fmt.Sprint("bench-", time.Now().UnixNano())
-	begin := make(chan struct{})
-	grants := make(chan struct{})
-	base := time.Now()
-	for range n {
-		l := locker.New(counted(b, addr, &requests))
-		clients.Go(func() {
-			defer l.Close()
-			<-begin
-			for ctx.Err() == nil {
-				k, err := l.Acquire(ctx, name)
-				if err != nil { // on a busy machine: many clients that queue at once take long
-					refused.Add(1)
-					continue
-				}
-				mu.Lock()
-				took = append(took, time.Since(base)-time.Duration(released.Load()))
-				mu.Unlock()
-				select {
-				case grants <- struct{}{}:
-				case <-ctx.Done():
-				}
-				released.Store(int64(time.Since(base)))
-				if err := k.Release(context.Background()); err != nil {
-					refused.Add(1)
-				}
-			}
-		})
+	clients := make([]*locker.Client, n)
+	for i := range clients {
+		clients[i] = locker.New(counted(b, addr, &requests))
+		defer clients[i].Close()
 	}
-	close(begin)
-	for range 2 * n { // until all are queued
-		<-grants
-	}
-	mu.Lock()
-	took = nil
-	mu.Unlock()
-	before := requests.Load()
 	for b.Loop() {
-		<-grants
+		name := fmt.Sprint("bench-", time.Now().UnixNano())
+		s, err := figures.Race{
+			Clients: n, Settle: time.Minute, Length: 2 * time.Second, Sent: requests.Load,
+			Acquire: func(ctx context.Context, i int) (func(context.Context) error, error) {
+				for {
+					k, err := clients[i].Acquire(ctx, name)
+					switch {
+					case err == nil:
+						return func(ctx context.Context) error {
+							if err := k.Release(ctx); err != nil {
+								refused.Add(1)
+							}
+							return nil
+						}, nil
+					case ctx.Err() != nil:
+						return nil, err
+					}
+					refused.Add(1) // on a busy machine: many clients that queue at once take long
+				}
+			},
+		}.Run(b.Context())
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(figures.Percentile(s.HandOffs, 50).Microseconds()), "p50-µs")
+		b.ReportMetric(float64(s.Sent)/float64(s.Grants), "requests/grant")
+		b.ReportMetric(float64(refused.Load()), "refused")
 	}
-	mu.Lock()
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(requests.Load()-before)/float64(b.N), "requests/op")
-	b.ReportMetric(float64(refused.Load()), "refused")
-	mu.Unlock()
-	cancel()
-	clients.Wait()
 }
 
 // BenchmarkCycle is a free lock that one process uses.

@@ -1,4 +1,5 @@
-// Package nats keeps locks in NATS JetStream, in a Key-Value bucket. It needs nats-server 2.11 or newer.
+// Package nats keeps locks in NATS JetStream, in a Key-Value bucket. It needs nats-server 2.11 or newer. Read package
+// locker first. The entries under the prefix are the driver's alone.
 //
 // JetStream acknowledges a write when its servers have given it to the operating system, and flushes it to the disks
 // every two minutes. So know first what is lost when. A server that ends, or is killed, loses nothing; nor does a

@@ -1,4 +1,5 @@
-// Package postgres takes locks in a PostgreSQL database.
+// Package postgres keeps locks in a PostgreSQL database. Read package locker first, then "What loses a lock" below. The
+// tables are the driver's alone; people read the view (For people).
 //
 //	pool, err := pgxpool.New(ctx, dsn)
 //	d, err := postgres.New(pool)

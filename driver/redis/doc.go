@@ -1,5 +1,6 @@
-// Package redis keeps locks in Redis or Valkey: one server, one under Sentinel,
-// or a Cluster.
+// Package redis keeps locks in Redis or Valkey: one server, one under Sentinel, or a
+// Cluster. Read package locker first, then "What loses a lock" below. Of the keys under the
+// prefix, other programs may set those of exclusive holders, and no others.
 //
 //	l, err := locker.Open(ctx, "redis://localhost:6379")
 //

@@ -1,6 +1,8 @@
 // Package redlock keeps locks on a majority of independent Redis servers, with the algorithm
 // that is published as Redlock ("Distributed Locks with Redis", redis.io). It adds a queue in
-// order of arrival, shared locks and semaphores, and fencing tokens.
+// order of arrival, shared locks and semaphores, and fencing tokens. Read package locker first,
+// then "What it does not promise" below. Of the keys under the prefix, other programs may set
+// those of exclusive holders, and no others.
 //
 //	redlock://[user:password@]host1,host2,host3[,…][/db]
 //

@@ -1,4 +1,5 @@
-// Package sqlite keeps locks in a file that the processes of one machine share. It needs no server.
+// Package sqlite keeps locks in a file that the processes of one machine share. It needs no server. Read package
+// locker first, then "What can go wrong" below. The file is the driver's alone.
 //
 //	d, err := sqlite.New("/var/lib/app/locks.db") // the first Acquire makes the file and its folder
 //	l := locker.New(d)

@@ -321,6 +321,22 @@ func TestSymbolicLink(t *testing.T) {
 	}
 }
 
+// If the folder cannot be made, the error is about that alone.
+func TestFolderCannotBeMade(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self"); err != nil {
+		t.Skip("there is no folder in which root cannot make another one")
+	}
+	d, err := sqlite.New("/proc/none/locks.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := try(t, d, "a"); err == nil || !strings.Contains(err.Error(), "making the folder") || strings.Contains(err.Error(), "create") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // The schema itself keeps two exclusive holders of one name apart.
 func TestSchemaExcludes(t *testing.T) {
 	t.Parallel()

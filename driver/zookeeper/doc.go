@@ -1,4 +1,5 @@
-// Package zookeeper keeps locks in Apache ZooKeeper.
+// Package zookeeper keeps locks in Apache ZooKeeper. Read package locker first, then "What
+// loses a lock" below. The nodes under the prefix are the driver's alone.
 //
 //	l, err := locker.Open(ctx, "zookeeper://zk1:2181,zk2:2181,zk3:2181/app")
 //

@@ -1,39 +1,20 @@
 package zookeeper_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver/zookeeper"
+	"github.com/lockerproject/locker/internal/testbed"
 )
-
-// buffer is a buffer for several writers at once.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
 
 // TestLogger: the client logs to the logger that Open is given, without secrets.
 func TestLogger(t *testing.T) {
 	t.Parallel()
-	var b buffer
+	var b testbed.Buffer
 	logger := slog.New(slog.NewTextHandler(&b, nil))
 	url := strings.Replace(storeURL(t), "://", "://ann:s3cret@", 1)
 	d, err := zookeeper.Open(t.Context(), url, zookeeper.WithLogger(logger), nil)

@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -323,5 +322,5 @@ func (w *waiter) ended(ctx context.Context) error {
 	if w.last == nil {
 		return w.d.conn.EndError(ctx)
 	}
-	return fmt.Errorf("%w: %w", context.Cause(ctx), w.last)
+	return errors.Join(context.Cause(ctx), w.last)
 }

@@ -6,8 +6,8 @@
 // The harder half of a driver is missing here, since a map has no outages: waiters
 // send no heartbeats (D8), Acquire does not go on waiting through an outage after the
 // ticket was queued (D7), and no request has an unknown outcome (D14). The suite skips
-// the cases about these, and says so. Package driver/sqlite is the smallest complete
-// driver. The D-numbers are the sentences of package driver.
+// the cases about these, and says so. Package driver/sqlite is a complete driver
+// that is written to be read. The D-numbers are the sentences of package driver.
 package customdriver
 
 import (

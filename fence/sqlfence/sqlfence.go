@@ -35,8 +35,8 @@
 // innodb_lock_wait_timeout). Long work belongs between two guarded transactions,
 // a reading one and a writing one.
 //
-// The table has one row for every name that was ever used. A row may be deleted
-// when no holder from before its raised_at can be alive:
+// The table has one row for every name that was ever used. A row may be deleted when
+// no holder from before its raised_at (in UTC on MySQL) can be alive; on PostgreSQL:
 //
 //	DELETE FROM locker_fences WHERE raised_at < now() - interval '30 days'
 package sqlfence

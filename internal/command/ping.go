@@ -44,15 +44,19 @@ A store that does not answer is exit code 69, one that refuses is 77.`,
 			if cycles < 0 {
 				return usage(fmt.Errorf("--cycles %d: want 0 or more", cycles))
 			}
-			c, err := a.open(cmd.Context())
-			if err != nil {
-				return err
+			var h health
+			c, failure := a.open(cmd.Context())
+			switch {
+			case failure == nil:
+				defer c.Close()
+				h, failure = checkHealth(cmd.Context(), c, cycles)
+			case !errors.Is(failure, locker.ErrUnavailable): // which some drivers find out when they are opened
+				return failure
 			}
-			defer c.Close()
-			h, failure := checkHealth(cmd.Context(), c, cycles)
 			if cmd.Context().Err() != nil { // it has found out nothing
 				return failure
 			}
+			var err error
 			if h.Store, err = a.storeName(); err != nil {
 				return err
 			}

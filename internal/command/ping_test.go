@@ -79,9 +79,11 @@ func TestPingDown(t *testing.T) {
 	if r.Code != command.ExitUnavailable || strings.Contains(r.Out, "rights") || !strings.HasPrefix(r.ErrOut, "locker: ping") {
 		t.Error(r)
 	}
-	r = on(t, srv.URL(), "ping", "--json").Run()
-	if p := decode[pingLine](t, r.Out)[0]; r.Code != command.ExitUnavailable || p.Up || p.Rights {
-		t.Error(r)
+	for _, url := range []string{srv.URL(), "etcd://ann:s3cret@" + srv.Addr()} { // etcd's client logs in when the URL is opened
+		r = on(t, url, "ping", "--json").Run()
+		if p := decode[pingLine](t, r.Out+"{}")[0]; r.Code != command.ExitUnavailable || p.Store == "" || p.Up || p.Rights {
+			t.Error(r)
+		}
 	}
 	srv.Start()
 	srv.Pause() // it accepts connections and answers nothing

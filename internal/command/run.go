@@ -104,7 +104,11 @@ What the command has put into a group of its own, as timeout and setsid do, is l
 // the store is opened.
 func (r *run) split(cmd *cobra.Command, args []string) error {
 	names, err := splitArgs(cmd, args, r.program)
-	r.names = names
+	for _, name := range names {
+		if !slices.Contains(r.names, name) {
+			r.names = append(r.names, name)
+		}
+	}
 	return err
 }
 

@@ -261,12 +261,12 @@ func TestRunHoldAtLeast(t *testing.T) {
 	}, "zookeeper") // its leases are shorter: ErrUnsupported
 }
 
-// An outer locker's locks are not taken for the inner one's.
+// An outer locker's locks are not taken for the inner one's. A name that is given twice is one lock.
 func TestRunNested(t *testing.T) {
 	t.Parallel()
 	env := "LOCKER_URL=" + testbed.SharedRedis(t).URL()
 	r := locked(t, env, []string{"outer 1", "outer 2"},
-		[]string{"--", commandtest.Binary(t), "run", "inner", "--", "sh", "-c", "env | grep -E '^LOCKER_(NAME|COUNT)' | sort"}).Run()
+		[]string{"--", commandtest.Binary(t), "run", "inner", "inner", "--", "sh", "-c", "env | grep -E '^LOCKER_(NAME|COUNT)' | sort"}).Run()
 	if want := "LOCKER_COUNT=1\nLOCKER_NAME=inner\nLOCKER_NAME_1=inner\n"; r.Out != want {
 		t.Errorf("want %q, %v", want, r)
 	}

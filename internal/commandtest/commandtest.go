@@ -14,7 +14,6 @@
 package commandtest
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -101,7 +100,7 @@ func raceDetector() bool {
 type Cmd struct {
 	*exec.Cmd
 	tb          testing.TB
-	out, errOut buffer
+	out, errOut testbed.Buffer
 	begun       time.Time
 	done        chan struct{} // closed when the process has ended and was waited for
 }
@@ -218,7 +217,7 @@ func (c *Cmd) WaitErr(text string) string {
 	return c.waitFor(&c.errOut, text)
 }
 
-func (c *Cmd) waitFor(b *buffer, text string) string {
+func (c *Cmd) waitFor(b *testbed.Buffer, text string) string {
 	c.tb.Helper()
 	ended := false
 	Eventually(c.tb, fmt.Sprintf("%q is printed", text), func() bool {
@@ -246,22 +245,4 @@ func Eventually(tb testing.TB, what string, ok func() bool) {
 			tb.Fatalf("after %v it is not so that %s", patience, what)
 		}
 	}
-}
-
-// buffer is a bytes.Buffer for several goroutines.
-type buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

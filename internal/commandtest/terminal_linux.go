@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // Terminal is a pseudo-terminal, on which a process runs as on a person's.
@@ -15,7 +17,7 @@ type Terminal struct {
 	tb     testing.TB
 	master *os.File
 	slave  *os.File
-	out    buffer
+	out    testbed.Buffer
 }
 
 // NewTerminal opens a terminal, which is closed when the test ends.

@@ -2,7 +2,6 @@ package console
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -12,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +18,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/memory"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,29 +32,12 @@ type bed struct {
 	srv    *httptest.Server
 	locks  *locker.Client
 	client *http.Client
-	logged *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+	logged *testbed.Buffer
 }
 
 func newBed(t *testing.T, o Options, more ...Store) *bed {
 	t.Helper()
-	b := &bed{t: t, locks: locker.New(memory.New()), logged: new(syncBuffer)}
+	b := &bed{t: t, locks: locker.New(memory.New()), logged: new(testbed.Buffer)}
 	o.Token, o.Logger = testToken, slog.New(slog.NewTextHandler(b.logged, nil))
 	if o.Every == 0 {
 		o.Every = MinEvery

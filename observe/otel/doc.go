@@ -1,5 +1,5 @@
 // Package lockerotel measures and traces the locks of a [locker.Client] with
-// OpenTelemetry:
+// OpenTelemetry. Begin with [Observer]; docs/observability.md has alerts and a dashboard.
 //
 //	import lockerotel "github.com/lockerproject/locker/observe/otel"
 //
@@ -12,7 +12,7 @@
 //
 // Names and units follow the semantic conventions of OpenTelemetry; the exporter
 // for Prometheus makes locker_acquire_duration_seconds of the first. Every metric has
-// the attributes locker.store and locker.lock.mode (exclusive or shared).
+// the attribute locker.store, and all but the last locker.lock.mode (exclusive or shared).
 //
 //   - locker.acquire.duration: how long acquisitions took, granted or not, with
 //     locker.contended (it had to wait in the queue, or was refused) and error.type

@@ -1,5 +1,5 @@
 // Package lockerslog logs what happens to the locks of a [locker.Client] with log/slog: an
-// audit log of who held what, when, and for how long.
+// audit log of who held what, when, and for how long. Begin with [Observer].
 //
 //	import lockerslog "github.com/lockerproject/locker/observe/slog"
 //

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
+	"github.com/lockerproject/locker/driver/internal/setup"
 )
 
 // Defaults of options.
@@ -50,11 +51,7 @@ var (
 // New makes a Driver for the server at address, host:port. It does not reach it.
 func New(address string, opts ...Option) (*Driver, error) {
 	o := options{prefix: DefaultPrefix, timeout: DefaultTimeout}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&o)
-		}
-	}
+	setup.Apply(&o, opts)
 	if address == "" || o.timeout <= 0 {
 		return nil, errors.New("cabinet: New: want an address, and a timeout greater than zero")
 	}

@@ -1,5 +1,7 @@
 // Package casqueue is the queue engine for stores that can do one thing: replace a small document if it is still the
-// one that was read. A driver of such a store is an [Engine] over a [Store], which has three requests.
+// one that was read. A driver of such a store is an [Engine] over a [Store], which has three requests. Read
+// docs/engines.md next, which builds one. Programs of several versions share the documents: what they contain
+// (document.go) changes only with their format.
 //
 // # The idea
 //

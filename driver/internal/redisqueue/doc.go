@@ -6,7 +6,9 @@
 // The exclusive holder of a name is a plain string key, set as by SET key value NX PX ms,
 // so that our clients and others that lock in this way exclude each other. Waiters and
 // shared holders are in keys beside it, which exist only while there are any;
-// lua/queue.lua describes them, and lua/redlock_queue.lua for one node of Redlock.
+// lua/queue.lua describes them, and lua/redlock_queue.lua for one node of Redlock: read
+// these next. Programs of several versions share the keys: what is in them changes only with
+// the version of the protocol (protocol.go).
 //
 // # Words
 //

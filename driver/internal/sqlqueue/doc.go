@@ -1,7 +1,8 @@
 // Package sqlqueue is the queue engine of the drivers that keep their queues in tables of a database. Such a driver is
 // an [Engine] over a [Store]: the engine has everything that takes time or goes wrong (waiting, heartbeats, grants that
 // were missed, requests that were not answered, sweeps), and the store has a dozen requests, each of which is one
-// transaction of the database.
+// transaction of the database. Read driver/sqlite next, and "Files" below before a change. Programs of several versions
+// share the tables: a schema with another text is another version.
 //
 // # The idea
 //

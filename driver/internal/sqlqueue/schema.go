@@ -1,6 +1,7 @@
 package sqlqueue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -30,7 +31,7 @@ func (e Edition) Comment() string { return commentBegin + e.String() }
 type Schema struct {
 	Edition Edition
 	Tickets string // the table
-	Package string // has a function Schema
+	Package string // has a function Schema; "": there is no SQL that somebody could run
 	Upgrade string // how to move on from another edition
 	Create  bool   // whether this program may create the tables
 }
@@ -47,6 +48,9 @@ func (s *Schema) differs(comment string, missing error) error {
 
 // missing returns the error of a program that cannot create tables: cause is why, if it has tried.
 func (s *Schema) missing(missing, cause error) error {
+	if s.Package == "" {
+		return cmp.Or(cause, missing)
+	}
 	how := fmt.Sprintf("; create them with the SQL that %s.Schema returns (locker schema %[1]s)", s.Package)
 	if cause != nil {
 		return fmt.Errorf("tables of locker are missing (%v) and could not be created: %w%s", missing, cause, how) //nolint:errorlint // the cause says what can be done

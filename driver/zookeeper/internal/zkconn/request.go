@@ -161,7 +161,7 @@ func (c *Conn) connected(ctx context.Context) error {
 		case c.life.Closed():
 			return unsent{driver.ErrClosed}
 		case ctx.Err() != nil:
-			return unsent{c.EndError(ctx)}
+			return c.withReason(unsent{context.Cause(ctx)})
 		case c.connectionClosed():
 			return unsent{errClosedConn}
 		case c.zk.State() == zk.StateHasSession:
@@ -230,11 +230,14 @@ func withoutSession(s zk.State) string {
 
 // EndError returns the error of a request or a wait that ctx has ended. If there is no
 // session, it says why.
-func (c *Conn) EndError(ctx context.Context) error {
+func (c *Conn) EndError(ctx context.Context) error { return c.withReason(context.Cause(ctx)) }
+
+// withReason adds to the cause of an end why there is no session.
+func (c *Conn) withReason(cause error) error {
 	if c.zk.State() == zk.StateHasSession {
-		return context.Cause(ctx)
+		return cause
 	}
-	return fmt.Errorf("%w: %w", context.Cause(ctx), c.offline())
+	return errors.Join(cause, c.offline())
 }
 
 // explain marks the client's errors that mean that no server has answered, and adds the
