@@ -50,7 +50,8 @@ func NewBarrier(l locker.Locker, name string, n int, ttl time.Duration) (*Barrie
 // Wait returns nil when n parties wait. After an error the barrier may have tripped
 // with this party all the same, at that moment. ErrLost means that the party was
 // paused, or cut off from the store, for longer than its lease; the error of ctx,
-// that it gave up.
+// that it gave up; ErrUnsupported, that the store cannot keep a ticket for twice the TTL
+// and ten seconds, as ZooKeeper with its usual session.
 func (b *Barrier) Wait(ctx context.Context) error {
 	k, err := b.arrive(ctx)
 	if err != nil {
