@@ -56,7 +56,7 @@ func (*store) Class(err error) (c sqlqueue.Class) {
 	case codeIsolation, codeNoStatement, codeStatementExists, // it is sent in another way then
 		codeChanged, "40001", "40P01", codeLockTimeout, "57014": // a serialization failure, a deadlock, timeouts
 		return c | sqlqueue.Passing
-	case "57P01", "57P02", "57P03", "57P05", "53300": // a server that starts, stops or crashes; too many connections
+	case "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300": // a server that starts, stops, crashes or ends what took too long; too many connections
 		return c | sqlqueue.Passing | sqlqueue.Down
 	default:
 		if strings.HasPrefix(n, "08") || strings.HasPrefix(n, "53") { // connections, and resources such as the disk
