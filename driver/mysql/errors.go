@@ -24,6 +24,7 @@ const (
 	errNowait          = 3572 // MySQL: on MariaDB it is 1205
 	errInterrupted     = 1317
 	errTimeout         = 1969 // max_statement_time of MariaDB
+	errTimeoutMySQL    = 3024 // max_execution_time
 	errProcedureExists = 1304
 	errNoProcedure     = 1305
 	errDeniedRoutine   = 1370
@@ -34,10 +35,10 @@ var classes = map[uint16]sqlqueue.Class{
 	errNoTable: sqlqueue.Missing, errNoProcedure: sqlqueue.Missing, errNoColumn: sqlqueue.Missing,
 
 	1213:           sqlqueue.Passing, // a deadlock
-	errLockTimeout: sqlqueue.Passing,
-	1467:           sqlqueue.Passing, // MariaDB: a deadlock over the lock on AUTO_INCREMENT, among other things
-	1020:           sqlqueue.Passing, // MariaDB 11.6 and later: the record has changed
-	3101:           sqlqueue.Passing, // MySQL: Group Replication rolled back in favour of a concurrent transaction
+	errLockTimeout: sqlqueue.Passing, errTimeout: sqlqueue.Passing, errTimeoutMySQL: sqlqueue.Passing, errInterrupted: sqlqueue.Passing,
+	1467: sqlqueue.Passing, // MariaDB: a deadlock over the lock on AUTO_INCREMENT, among other things
+	1020: sqlqueue.Passing, // MariaDB 11.6 and later: the record has changed
+	3101: sqlqueue.Passing, // MySQL: Group Replication rolled back in favour of a concurrent transaction
 
 	1290: sqlqueue.Down, 1792: sqlqueue.Down, 1836: sqlqueue.Down, // the server is read only
 	1040: sqlqueue.Down, 1203: sqlqueue.Down, 1226: sqlqueue.Down, // too many connections
