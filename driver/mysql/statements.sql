@@ -111,8 +111,8 @@ SELECT {server}, CONNECTION_ID() FROM DUAL WHERE {autocommit}
 -- wake: interrupt the statement of a connection, which sleeps.
 KILL QUERY {connection}
 
--- mine: the tickets of a process that have a provisional lease, or {all} that wait, too.
-CALL {call_mine}({process}, {all})
+-- mine: the tickets of a process that have a provisional lease, and with {mark} those that wait.
+CALL {call_mine}({process}, {mark})
 
 -- depart: remove the row of a process.
 DELETE FROM {processes} WHERE id = {process} AND {autocommit}
