@@ -99,6 +99,20 @@ func TestExtraConnectionIsClosed(t *testing.T) {
 	must(t, take(t, a, "a").Release(t.Context()))
 }
 
+// If a program changes the limit of its pool while that is raised, the pool still has one afterwards.
+func TestLimitThatIsChangedWhileItIsRaised(t *testing.T) {
+	db := connect(t, testbed.SharedMariaDB(t), "")
+	db.SetMaxOpenConns(1)
+	_, d, _ := fresh(t, db)
+	c, err := db.Conn(t.Context())
+	must(t, err)
+	defer c.Close()
+	must(t, d.UseConn(t.Context(), func() { db.SetMaxOpenConns(1) }))
+	if n := db.Stats().MaxOpenConnections; n != 1 {
+		t.Errorf("the limit is %d, want 1 (0: none)", n)
+	}
+}
+
 // If tables are dropped while they are in use, the drivers that use them do not make them again: they would grant
 // what others hold.
 func TestVanishedTables(t *testing.T) {
