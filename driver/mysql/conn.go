@@ -134,6 +134,6 @@ func raiseLimit(db *sql.DB, by int) {
 	limits.Lock()
 	defer limits.Unlock()
 	if most := db.Stats().MaxOpenConnections; most > 0 {
-		db.SetMaxOpenConns(most + by)
+		db.SetMaxOpenConns(max(1, most+by)) // it may have been changed meanwhile, and 0 is no limit
 	}
 }

@@ -52,12 +52,14 @@
 // and does nothing on any other. Tokens grow as long as the clocks of the servers agree and fewer than a billion numbers
 // a second are used on average: a ticket and a try that is refused use one, or so many as auto_increment_increment
 // says. A former primary may take over again without a restart, and without the commits of the primary in between. Only
-// processes that have inserted tickets on the primary in between notice that: restart the former primary first.
+// processes that have inserted tickets on the primary in between notice that: restart the former primary first. Nor does a
+// server notice that an older copy of the tables was restored while it runs: end the programs, restore, and restart it.
 // Replication has to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it would break.
 //
 // Requests work in any isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where
 // autocommit is off each statement fails, with an error that says so. The driver sets nothing in the sessions of a *sql.DB
-// that is yours (in its own, autocommit=1), and prepares nothing. A transaction that a deadlock has ended is sent again.
+// that is yours (in its own, autocommit=1), and prepares nothing. What a deadlock, innodb_lock_wait_timeout, max_statement_time
+// or KILL QUERY has ended is sent again; a procedure of the last two kinds, which may have been executed, only a few times.
 //
 // If the pool has reached its limit, a request waits 200 ms for a connection, or a quarter of its time if that is less.
 // Then the driver raises the limit by one for the time of the request, so that locks are renewed even while the work
@@ -68,9 +70,11 @@
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
 // ErrUnavailable.
 //
-// The first request for a ticket, or Ping, creates the tables: all other requests find no locks then. If they vanish
-// later, by DROP or because a session was moved to another database, a driver that has used them reports an error and
-// does not create them again, since it would grant what others hold. A driver that is opened later creates them.
+// The first request for a ticket, or Ping, creates the tables: all other requests find no locks then. If the table of tickets
+// vanishes later, by DROP or because a session was moved to another database, a driver that has used it reports an error and
+// does not create it again, since it would grant what others hold. A driver that is opened later creates it. What else is
+// dropped (a procedure, another table) is created again by the next request for a ticket that needs it, or by Ping. A wait ends
+// with the reason if the table has vanished, or a right is revoked that its process needs, when its ticket would have expired.
 //
 // An unanswered request for a ticket may still arrive for 2 seconds. Until then Release does not confirm that the
 // ticket is gone. If another transaction locks rows of these tables, a statement that has arrived waits for them in the

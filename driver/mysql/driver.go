@@ -85,7 +85,8 @@ var (
 )
 
 // New returns a driver for db, which it neither contacts nor closes. db has to be of github.com/go-sql-driver/mysql,
-// with a DSN that names a database, and with autocommit on; the driver sets nothing in its sessions.
+// with a DSN that names a database, and with autocommit on; the driver sets nothing in its sessions. It raises the limit of db
+// for a while at a time: do not change that while the driver is open.
 func New(db *sql.DB, opts ...Option) (*Driver, error) {
 	if db == nil {
 		return nil, errors.New("mysql: New: the database is nil")

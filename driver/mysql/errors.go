@@ -24,6 +24,7 @@ const (
 	errNowait          = 3572 // MySQL: on MariaDB it is 1205
 	errInterrupted     = 1317
 	errTimeout         = 1969 // max_statement_time of MariaDB
+	errTimeoutMySQL    = 3024 // max_execution_time
 	errProcedureExists = 1304
 	errNoProcedure     = 1305
 	errDeniedRoutine   = 1370
@@ -34,13 +35,16 @@ var classes = map[uint16]sqlqueue.Class{
 	errNoTable: sqlqueue.Missing, errNoProcedure: sqlqueue.Missing, errNoColumn: sqlqueue.Missing,
 
 	1213:           sqlqueue.Passing, // a deadlock
-	errLockTimeout: sqlqueue.Passing,
-	1467:           sqlqueue.Passing, // MariaDB: a deadlock over the lock on AUTO_INCREMENT, among other things
-	1020:           sqlqueue.Passing, // MariaDB 11.6 and later: the record has changed
-	3101:           sqlqueue.Passing, // MySQL: Group Replication rolled back in favour of a concurrent transaction
+	errLockTimeout: sqlqueue.Passing, errTimeout: sqlqueue.Passing, errTimeoutMySQL: sqlqueue.Passing, errInterrupted: sqlqueue.Passing,
+	1467: sqlqueue.Passing, // MariaDB: a deadlock over the lock on AUTO_INCREMENT, among other things
+	1020: sqlqueue.Passing, // MariaDB 11.6 and later: the record has changed
+	3101: sqlqueue.Passing, // MySQL: Group Replication rolled back in favour of a concurrent transaction
 
 	1290: sqlqueue.Down, 1792: sqlqueue.Down, 1836: sqlqueue.Down, // the server is read only
 	1040: sqlqueue.Down, 1203: sqlqueue.Down, 1226: sqlqueue.Down, // too many connections
+	2002: sqlqueue.Down, 2003: sqlqueue.Down, // a proxy cannot connect to the server
+	9001: sqlqueue.Down, 9002: sqlqueue.Down, // the same of ProxySQL
+	3032: sqlqueue.Down,                      // MySQL: the server is in offline mode
 	1047: sqlqueue.Down,                      // Galera: not yet prepared for use
 	1021: sqlqueue.Down, 1114: sqlqueue.Down, // a disk, or a table, is full
 }
@@ -66,9 +70,10 @@ func readOnly(err error) bool { return isOneOf(err, 1290, 1792, 1836) }
 func denied(err error) bool { return isOneOf(err, 1142, 1044, 1227, errDeniedRoutine) }
 
 // broken reports whether a connection ended before its statement was answered: the server ends it before or after that was
-// executed, when it shuts down, has been told to, or after a while without a statement.
+// executed, when it shuts down, has been told to, or after a while without a statement. A proxy whose connection to the server
+// ended answers with the error of its own client (2006, 2013).
 func broken(err error) bool {
-	return isOneOf(err, 1053, 1927, 4031) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn)
+	return isOneOf(err, 1053, 1927, 4031, 2006, 2013) || errors.Is(err, mysql.ErrInvalidConn) || errors.Is(err, sqldriver.ErrBadConn)
 }
 
 var errChanged = errors.New("the queue changed, or a lease ended, meanwhile")

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -64,4 +65,40 @@ func TestReadingWhatIsBeingReleased(t *testing.T) {
 		}
 		group.Wait()
 	})
+}
+
+// Under READ UNCOMMITTED a process that asks for its grants, since it has no connection to sleep on, is not told of one that is
+// undone.
+func TestGrantThatIsUndone(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		_, holder, prefix := fresh(t, db)
+		_, err := holder.Acquire(t.Context(), request("held", false))
+		must(t, err)
+		few := connectTo(t, fewConnections(t, srv, 2), isolated(t, "READ-UNCOMMITTED"))
+		few.SetMaxOpenConns(1)
+		_, d := join(t, few, prefix)
+		r := request("waiter", true)
+		r.Renewed, r.Joined = true, func() {
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			_, err = tx.ExecContext(t.Context(), "UPDATE "+prefix+"_tickets SET held = 1, provisional = 1, shared = 1, "+
+				"expires_at = UTC_TIMESTAMP(6) + INTERVAL 4 SECOND WHERE id = 'waiter'") // as a release
+			must(t, err)
+			time.AfterFunc(time.Second, func() { _ = tx.Rollback() })
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		if g, err := d.Acquire(ctx, r); err == nil {
+			t.Errorf("token %d was granted, and the lock is held", g.Token)
+		}
+	})
+}
+
+// fewConnections makes an account that may have so many connections, and returns its URL.
+func fewConnections(t *testing.T, srv *testbed.Server, most int) string {
+	t.Helper()
+	own := ownAccount(t, srv)
+	do(t, connect(t, srv, ""), fmt.Sprintf("ALTER USER %s@'%%' WITH MAX_USER_CONNECTIONS %d", configOf(t, own).User, most))
+	return own
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -143,6 +144,49 @@ func TestGrantAfterAWait(t *testing.T) {
 			t.Errorf("the lease ends %v before its holder thinks", over)
 		}
 		must(t, d.Release(t.Context(), r.Hold(g.Token)))
+	})
+}
+
+// A statement that max_statement_time has ended had no effect, and is sent again.
+func TestStatementThatTimesOut(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedMariaDB(t)
+	_, d, prefix := fresh(t, connect(t, srv, "?max_statement_time=0.3"))
+	must(t, d.Ping(t.Context()))
+	unlock := lockOther(t, srv, "SELECT 1 FROM %s_slots WHERE %s = %d", prefix, mysql.SlotColumn, mysql.SlotOf("a"))
+	acquired := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(context.WithoutCancel(t.Context()), request("timeout", false))
+		acquired <- err
+	}()
+	time.Sleep(time.Second)
+	unlock()
+	must(t, <-acquired)
+}
+
+// A request for a ticket was not answered, and arrives when the ticket has been queued by another one and granted, before its
+// process knows: that learns of the grant nevertheless.
+func TestLateRequestForAGrantedTicket(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		d, direct, proxy := onProxy(t, srv)
+		held, r := request("held", false), request("waiter", true)
+		g, err := direct.Acquire(t.Context(), held)
+		must(t, err)
+		queued, granted := make(chan struct{}), make(chan error, 1)
+		r.Renewed, r.Joined = true, func() { close(queued) }
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		go func() { _, err := d.Acquire(ctx, r); granted <- err }()
+		<-queued
+		proxy.HoldReplies(true)
+		must(t, direct.Release(t.Context(), held.Hold(g.Token)))
+		a, err := direct.Take(t.Context(), r, func() int64 { return time.Now().Add(time.Hour).UnixMicro() })
+		must(t, err)
+		if a.Result != sqlqueue.Granted {
+			t.Errorf("the late request was answered by %+v", a)
+		}
+		proxy.Heal()
+		must(t, <-granted)
 	})
 }
 

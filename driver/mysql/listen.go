@@ -156,7 +156,7 @@ func (l *listener) next(ctx context.Context) error {
 		err = rows.Scan(&g.Token, &g.ID, &g.Heartbeat)
 		return g, err
 	})
-	if code(err) == errInterrupted || rolledBack(err) { // it does not sleep until it has read them
+	if rolledBack(err) { // it does not sleep until it has read them
 		return nil
 	}
 	if err != nil {

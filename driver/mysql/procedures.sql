@@ -18,6 +18,18 @@ READS SQL DATA SQL SECURITY INVOKER
 SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COALESCE((SELECT start FROM {slots} WHERE {column} = 0), 0)
 FROM DUAL WHERE {autocommit}
 
+-- call_mine: the tickets of a process that have a provisional lease and, with p_all, those that wait. Under READ UNCOMMITTED it
+-- would show grants that are undone.
+CREATE PROCEDURE {call_mine}(IN p_process BIGINT, IN p_all TINYINT)
+READS SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_done TINYINT;
+  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  SELECT seq, id, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
+  FROM {tickets} WHERE provisional IN (1, 1 - p_all) AND process = p_process AND id IS NOT NULL AND (held = 0 OR provisional = 1);
+END
+
 -- call_wake: interrupt the connections of some processes, which sleep, as long as the locks are there that they wait for. A comma
 -- follows each. No error of it is one of the request.
 CREATE PROCEDURE {call_wake}(IN p_processes MEDIUMBLOB)
@@ -157,7 +169,7 @@ BEGIN
     SELECT expires_at INTO v_ends FROM {tickets} WHERE entry IN (p_name, p_entry) AND id = p_id AND name = p_name FOR UPDATE;
     SET v_now = UTC_TIMESTAMP(6), v_done = 7;
     IF v_ends > v_now THEN
-      UPDATE {tickets} SET provisional = 0, expires_at = GREATEST(expires_at, v_now + INTERVAL p_ttl MICROSECOND)
+      UPDATE {tickets} SET expires_at = GREATEST(expires_at, v_now + INTERVAL p_ttl MICROSECOND)
         WHERE entry IN (p_name, p_entry) AND id = p_id AND name = p_name;
       SET v_done = 1, v_number = v_seq;
     END IF;

@@ -209,12 +209,8 @@ func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration
 
 // Mine implements sqlqueue.Store.
 func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.Mine, err error) {
-	statement := "mine"
-	if all {
-		statement = "mine_all"
-	}
 	m.Sent = time.Now()
-	m.Tickets, err = query(ctx, s, s.w.render(statement, values{"process": process}), func(rows *sql.Rows) (t sqlqueue.Ticket, err error) {
+	m.Tickets, err = query(ctx, s, s.w.render("mine", values{"process": process, "mark": all}), func(rows *sql.Rows) (t sqlqueue.Ticket, err error) {
 		var left int64
 		err = rows.Scan(&t.Token, &t.ID, &t.Held, &left)
 		t.Left = time.Duration(left) * time.Microsecond

@@ -111,13 +111,8 @@ SELECT {server}, CONNECTION_ID() FROM DUAL WHERE {autocommit}
 -- wake: interrupt the statement of a connection, which sleeps.
 KILL QUERY {connection}
 
--- mine: the tickets of a process that have a provisional lease.
-SELECT seq, id, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
-FROM {tickets} WHERE process = {process} AND id IS NOT NULL AND held = 1 AND provisional = 1 AND {autocommit}
-
--- mine_all: and those that wait.
-SELECT seq, id, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
-FROM {tickets} WHERE provisional IN (0, 1) AND process = {process} AND id IS NOT NULL AND (held = 0 OR provisional = 1) AND {autocommit}
+-- mine: the tickets of a process that have a provisional lease, and with {mark} those that wait.
+CALL {call_mine}({process}, {mark})
 
 -- depart: remove the row of a process.
 DELETE FROM {processes} WHERE id = {process} AND {autocommit}

@@ -2,11 +2,17 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	gomysql "github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
@@ -139,6 +145,51 @@ func TestLostAnswers(t *testing.T) {
 			}
 			tokens[name] = cycle(t, l, name)
 		}
+	})
+}
+
+// relaying is a connector to a proxy that loses its server after a statement was executed, once: it answers with the error of its
+// own client.
+type relaying struct {
+	sqldriver.Connector
+	loses *atomic.Bool
+}
+
+func (r relaying) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	c, err := r.Connector.Connect(ctx)
+	return relayingConn{panickingConn{c, new(atomic.Bool)}, r.loses}, err
+}
+
+type relayingConn struct {
+	panickingConn
+	loses *atomic.Bool
+}
+
+func (c relayingConn) ExecContext(ctx context.Context, text string, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	result, err := c.panickingConn.ExecContext(ctx, text, args)
+	if err == nil && strings.HasPrefix(text, "INSERT INTO") && c.loses.Swap(false) {
+		return nil, &gomysql.MySQLError{Number: 2013, Message: "Lost connection to server during query"}
+	}
+	return result, err
+}
+
+// A proxy that has lost its server in the middle of a request says so: the request may have taken the ticket.
+func TestProxyThatLosesItsServer(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		connector, err := gomysql.NewConnector(configOf(t, srv.URL()))
+		must(t, err)
+		var loses atomic.Bool
+		db := sql.OpenDB(relaying{connector, &loses})
+		t.Cleanup(func() { _ = db.Close() })
+		l, d, _ := fresh(t, db)
+		cycle(t, l, "warm")
+		loses.Store(true)
+		k, err := l.TryAcquire(t.Context(), "a")
+		if err != nil {
+			queue, _ := d.Inspect(t.Context(), "a")
+			t.Fatalf("%v, and the queue is %+v", err, queue)
+		}
+		must(t, k.Release(t.Context()))
 	})
 }
 

@@ -5,15 +5,17 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // AcquireTx waits until no other transaction holds name, and holds it until tx
 // ends, by commit or rollback; a rollback to a savepoint from before the call may
 // end that earlier. It locks a row that is created for the name, with another connection; rows that nobody
-// locks are swept.
+// locks are swept. If there is no further connection, tx inserts the row. A name has 512 bytes at most.
 //
 // It excludes other AcquireTx of the name with the same prefix in the same
 // database, and nothing else: a lock of Acquire does not exclude it. Under REPEATABLE READ, these
@@ -24,14 +26,19 @@ import (
 // begin again. A deadlock occurs between transactions that take several names in different orders.
 func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	_, err := d.createTxRow(ctx, name)
+	var down error
 	if d.s.Class(err)&sqlqueue.Down != 0 { // there may be no more connections: tx makes it
-		err = nil
+		down, err = err, nil
 	}
+	backoff := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond} // a lock wait may last for 0 s
 	for waits := true; waits && err == nil; {
 		_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", valuesOf(name, "")))
-		if waits = code(err) == errLockTimeout && ctx.Err() == nil; waits {
+		if waits = code(err) == errLockTimeout && retry.Sleep(ctx, backoff.Next(), nil); waits {
 			err = d.lasts(ctx, tx, err)
 		}
+	}
+	if code(err) == errNoTable {
+		err = errors.Join(err, down)
 	}
 	if err != nil {
 		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
@@ -74,11 +81,17 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 	return nil
 }
 
+// longestName is that of the tables' columns.
+const longestName = 512
+
 // createTxRow creates the row of a name, with another connection, before a transaction
 // locks it: if transactions wait for a row that another one has inserted and rolls back,
 // deadlocks end all but one of them. It waits for no transaction: it reports false if one has inserted the row and has not ended,
 // as those of earlier versions do in an exhausted pool. The database sees a deadlock only if the caller's transaction waits itself.
 func (d *Driver) createTxRow(ctx context.Context, name string) (there bool, err error) {
+	if len(name) > longestName {
+		return false, fmt.Errorf("a name of %d bytes: want %d at most", len(name), longestName)
+	}
 	sqlqueue.StartSweeps(d.e)
 	v := valuesOf(name, "")
 	ctx = sqlqueue.ForTx(ctx)

@@ -14,6 +14,7 @@ import (
 	gomysql "github.com/go-sql-driver/mysql"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -83,6 +84,80 @@ func TestAcquireTxInAPoolOfOne(t *testing.T) {
 		must(t, d.AcquireTx(t.Context(), tx, "a"))
 		must(t, d.TryAcquireTx(t.Context(), tx, "b"))
 	})
+}
+
+// Transactions that have the only connections that their accounts may have insert the row of a name themselves, and exclude each
+// other. Without tables the reason is given.
+func TestAcquireTxWithoutAFurtherConnection(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		_, maker, prefix := fresh(t, connect(t, srv, ""))
+		var txs []*sql.Tx
+		var ds []*mysql.Driver
+		for range 2 {
+			db := connectTo(t, fewConnections(t, srv, 1), "")
+			_, d := join(t, db, prefix)
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			defer func() { _ = tx.Rollback() }()
+			txs, ds = append(txs, tx), append(ds, d)
+		}
+		if err := ds[0].AcquireTx(t.Context(), txs[0], "a"); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("without tables: %v", err)
+		}
+		must(t, maker.Ping(t.Context()))
+		must(t, ds[0].AcquireTx(t.Context(), txs[0], "a"))
+		got := make(chan error, 1)
+		go func() { got <- ds[1].AcquireTx(context.WithoutCancel(t.Context()), txs[1], "a") }()
+		select {
+		case err := <-got:
+			t.Errorf("two transactions hold a: %v", err)
+		case <-time.After(300 * time.Millisecond):
+		}
+		must(t, txs[0].Rollback())
+		must(t, <-got)
+		if err := ds[1].TryAcquireTx(t.Context(), txs[1], "b"); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("a try that needs another connection: %v", err)
+		}
+	})
+}
+
+// Where the server lets no statement wait for a lock, a transaction that waits does not send one after the other.
+func TestAcquireTxWithoutLockWaits(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedMariaDB(t) // MySQL waits for a second at least
+	db := connect(t, srv, "?innodb_lock_wait_timeout=0")
+	_, d, _ := fresh(t, db)
+	one, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	must(t, d.AcquireTx(t.Context(), one, "a"))
+	two, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = two.Rollback() }()
+	time.AfterFunc(time.Second, func() { _ = one.Rollback() })
+	must(t, d.AcquireTx(t.Context(), two, "a"))
+	var name string
+	var n int
+	must(t, two.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Com_insert'").Scan(&name, &n))
+	if n > 30 {
+		t.Errorf("%d statements were sent in a second", n)
+	}
+}
+
+// A name that is too long is refused, and not taken for another one.
+func TestAcquireTxOfALongName(t *testing.T) {
+	t.Parallel()
+	db := connect(t, testbed.SharedMariaDB(t), "?sql_mode=%27%27")
+	_, d, _ := fresh(t, db)
+	tx, err := db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { _ = tx.Rollback() }()
+	name := strings.Repeat("n", 512)
+	must(t, d.TryAcquireTx(t.Context(), tx, name))
+	for _, acquire := range []func(context.Context, *sql.Tx, string) error{d.TryAcquireTx, d.AcquireTx} {
+		if err := acquire(t.Context(), tx, name+"x"); err == nil || errors.Is(err, driver.ErrNotAcquired) {
+			t.Errorf("513 bytes: %v", err)
+		}
+	}
 }
 
 // Many transactions that fill the pool take a name that nobody has used, and some roll
@@ -259,29 +334,9 @@ func TestSweepWithSafeUpdates(t *testing.T) {
 	})
 }
 
-// A program of the version before has inserted the row of a name in its own transaction, since its pool was exhausted.
-func TestTryAcquireTxBesideAnOlderProgram(t *testing.T) {
-	srv := testbed.SharedMariaDB(t)
-	db := connect(t, srv, "")
-	l, d, prefix := fresh(t, db)
-	must(t, take(t, l, "x").Release(t.Context()))
-	older, err := db.BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = older.Rollback() }()
-	_, err = older.ExecContext(t.Context(), "INSERT INTO "+prefix+"_tx (name) VALUES ('a')")
-	must(t, err)
-	tx, err := db.BeginTx(t.Context(), nil)
-	must(t, err)
-	defer func() { _ = tx.Rollback() }()
-	ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
-	defer end()
-	if err = d.TryAcquireTx(ctx, tx, "a"); !errors.Is(err, driver.ErrNotAcquired) {
-		t.Errorf("got %v, want ErrNotAcquired", err)
-	}
-}
-
-// While a transaction waits for such a name in an exhausted pool, requests for other names do not wait.
-func TestRequestsBesideAcquireTxThatWaits(t *testing.T) {
+// A program of the version before has inserted the row of a name in its own transaction, since its pool was exhausted. A try is
+// refused at once. While another transaction in a pool of one waits for the name, requests for other names do not wait.
+func TestAcquireTxBesideAnOlderProgram(t *testing.T) {
 	srv := testbed.SharedMariaDB(t)
 	admin, db := connect(t, srv, ""), connect(t, srv, "")
 	db.SetMaxOpenConns(1)
@@ -295,11 +350,14 @@ func TestRequestsBesideAcquireTxThatWaits(t *testing.T) {
 	tx, err := db.BeginTx(t.Context(), nil)
 	must(t, err)
 	defer func() { _ = tx.Rollback() }()
+	ctx, end := context.WithTimeout(t.Context(), 10*time.Second)
+	defer end()
+	if err = d.TryAcquireTx(ctx, tx, "a"); !errors.Is(err, driver.ErrNotAcquired) {
+		t.Errorf("got %v, want ErrNotAcquired", err)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- d.AcquireTx(context.WithoutCancel(t.Context()), tx, "a") }()
 	time.Sleep(2 * time.Second)
-	ctx, end := context.WithTimeout(t.Context(), 5*time.Second)
-	defer end()
 	k, err := l.TryAcquire(ctx, "other")
 	if err != nil {
 		t.Errorf("another name: %v", err)

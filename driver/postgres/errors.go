@@ -56,10 +56,13 @@ func (*store) Class(err error) (c sqlqueue.Class) {
 	case codeIsolation, codeNoStatement, codeStatementExists, // it is sent in another way then
 		codeChanged, "40001", "40P01", codeLockTimeout, "57014": // a serialization failure, a deadlock, timeouts
 		return c | sqlqueue.Passing
-	case "57P01", "57P02", "57P03", "57P05", "53300": // a server that starts, stops or crashes; too many connections
+	case "57P01", "57P02", "57P03", "57P05", "25P03", "25P04", "53300": // a server that starts, stops, crashes or ends what took too long; too many connections
 		return c | sqlqueue.Passing | sqlqueue.Down
 	default:
-		if strings.HasPrefix(n, "08") || strings.HasPrefix(n, "53") { // connections, and resources such as the disk
+		if lostServer(n) && c&sqlqueue.Undone == 0 {
+			c |= sqlqueue.Passing
+		}
+		if lostServer(n) || strings.HasPrefix(n, "53") { // or resources such as the disk
 			c |= sqlqueue.Down
 		}
 		return c
@@ -84,13 +87,16 @@ func classOfClient(err error) (c sqlqueue.Class) {
 	return c
 }
 
+// lostServer reports whether a code is of the class of errors of connections: a pooler's that has lost the server.
+func lostServer(code string) bool { return strings.HasPrefix(code, "08") }
+
 // refused reports whether a statement certainly had no effect: the database said so, or it was not sent.
 func refused(err error) bool {
 	var pg *pgconn.PgError
 	var connect *pgconn.ConnectError
 	isConnect := errors.As(err, &connect)
 	if errors.As(err, &pg) {
-		return pg.SeverityUnlocalized == "ERROR" || pg.Severity == "ERROR" || isConnect
+		return (pg.SeverityUnlocalized == "ERROR" || pg.Severity == "ERROR") && !lostServer(pg.Code) || isConnect
 	}
 	return pgconn.SafeToRetry(err) || isConnect
 }

@@ -190,9 +190,8 @@ BEGIN
 		SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id
 		UNION ALL
 		SELECT * FROM {tickets} WHERE id = p_id AND slot <> 0 AND name = p_name) k;
-	IF old.held THEN -- the answer to an earlier request was lost
-		UPDATE {tickets} SET provisional = false,
-			expires_at = greatest(expires_at, clock_timestamp() + p_ttl * interval '1 microsecond')
+	IF old.held THEN -- the answer to an earlier request was lost, or this is that request, which is late: its process may not know
+		UPDATE {tickets} SET expires_at = greatest(expires_at, clock_timestamp() + p_ttl * interval '1 microsecond')
 		WHERE name = p_name AND slot IN (0, old.token) AND id = p_id AND expires_at > clock_timestamp();
 		IF FOUND THEN
 			IF old.expires_at <= clock_timestamp() THEN -- it waited for the row
@@ -206,7 +205,7 @@ BEGIN
 		-- It may have been granted by this very walk, or have expired.
 		SELECT k.token, k.held INTO old FROM {tickets} k WHERE k.name = p_name AND k.slot IN (0, old.token) AND k.id = p_id;
 		IF old.held THEN
-			UPDATE {tickets} SET provisional = false, expires_at = clock_timestamp() + p_ttl * interval '1 microsecond'
+			UPDATE {tickets} SET expires_at = clock_timestamp() + p_ttl * interval '1 microsecond'
 			WHERE name = p_name AND slot IN (0, old.token) AND id = p_id;
 			RETURN 'g ' || old.token || w.mine;
 		ELSIF FOUND THEN

@@ -3,8 +3,11 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/postgres"
@@ -125,4 +128,26 @@ func TestLostAnswerLeavesATicket(t *testing.T) {
 	if len(queue) != 0 {
 		t.Errorf("after the release the queue is %v", queue)
 	}
+}
+
+// A request for a ticket was not answered, and arrives when the ticket has been queued by another one and granted, before its
+// process knows: that learns of the grant nevertheless.
+func TestLateRequestForAGrantedTicket(t *testing.T) {
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), postgres.WithoutListen())
+	r := driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true, Renewed: true}
+	_, err := d.Acquire(t.Context(), r)
+	ok(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	r.ID, r.Joined = "2", func() {
+		_, err := p.Exec(t.Context(), strings.NewReplacer("PREFIX", prefix, "VERSION", postgres.Version).Replace(
+			`DO $$ BEGIN
+				PERFORM PREFIX_releaseVERSION('a', '1', 0);
+				PERFORM PREFIX_acquireVERSION('a', '2', 0, false, 1, 60000000, true, '', '', 9e18::bigint);
+			END $$`), pgx.QueryExecModeSimpleProtocol)
+		ok(t, err)
+	}
+	_, err = d.Acquire(ctx, r)
+	ok(t, err)
 }

@@ -3,9 +3,12 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
@@ -72,6 +75,37 @@ func TestStatementTimeout(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // several statement timeouts
 	ok(t, tx.Rollback(t.Context()))
 	ok(t, got(t, w).Release(t.Context()))
+}
+
+// idles is a tracer of a program that stops before a ticket is requested, once.
+type idles struct{ next *atomic.Bool }
+
+func (i idles) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, "_acquire") && i.next.Swap(false) {
+		time.Sleep(300 * time.Millisecond)
+	}
+	return ctx
+}
+
+func (idles) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// Where a request needs a transaction of several statements, the server may end it for being idle: it is sent again.
+func TestIdleInTransaction(t *testing.T) {
+	t.Parallel()
+	var idle atomic.Bool
+	p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+		c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "100"
+		c.ConnConfig.Tracer = idles{&idle}
+	})
+	d, err := postgres.New(p, postgres.WithPrefix(unique()), postgres.WithoutListen())
+	ok(t, err)
+	t.Cleanup(func() { ok(t, d.Close()) })
+	for _, name := range []string{"a", "b"} { // the first learns of the isolation level
+		_, err := d.Acquire(t.Context(), driver.Request{Name: name, ID: name, TTL: time.Minute})
+		ok(t, err)
+		idle.Store(true)
+	}
 }
 
 func TestBreakTellsTheHolder(t *testing.T) {

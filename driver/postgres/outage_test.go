@@ -316,6 +316,20 @@ func TestUnavailable(t *testing.T) {
 		is(t, err, context.Canceled)
 		is(t, err, driver.ErrUnavailable)
 	})
+	t.Run("a pooler that has lost the server", func(t *testing.T) {
+		d, _ := newDriver(t, testbed.SharedPostgres(t).URL())
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		calls := 0
+		err := d.Repeat(ctx, func() error { // which may have executed the request: it is sent again a few times
+			calls++
+			return &pgconn.PgError{Severity: "ERROR", Code: "08006", Message: "remote server read/write error"}
+		})
+		is(t, err, driver.ErrUnavailable)
+		if calls != 4 {
+			t.Errorf("it was sent %d times, want 4", calls)
+		}
+	})
 	t.Run("this caller", func(t *testing.T) {
 		srv := testbed.SharedPostgres(t)
 		for what, url := range map[string]string{

@@ -3,9 +3,11 @@ package postgres_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -214,4 +216,53 @@ func TestPanicInATracer(t *testing.T) {
 	}
 	_, err = d.Inspect(t.Context(), "a")
 	ok(t, err)
+}
+
+// writing is a tracer of the user that writes what it is shown as JSON.
+type writing struct {
+	*testing.T
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+func (w *writing) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	text, err := json.Marshal(data)
+	if err != nil {
+		w.Errorf("%s: %v", data.SQL, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.log.Write(text)
+	return ctx
+}
+
+func (*writing) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A user's tracer can write the arguments of every statement as JSON, and is shown no password.
+func TestTracerThatWritesJSON(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
+		w := &writing{T: t}
+		p := newPool(t, testbed.SharedPostgres(t).URL(), func(c *pgxpool.Config) {
+			c.ConnConfig.Password, c.ConnConfig.Tracer, c.ConnConfig.DefaultQueryExecMode = "s3cret", w, mode
+		})
+		d, err := postgres.New(p, postgres.WithPrefix(unique()))
+		ok(t, err)
+		l := locker.New(d)
+		k, err := l.Acquire(t.Context(), "a", locker.WithNote("a note"))
+		ok(t, err)
+		next := async(t, l, "a")
+		queued(t, l, "a", 2)
+		waitFor(t, "it listens", d.Hears)
+		ok(t, k.Extend(t.Context(), time.Minute))
+		ok(t, k.Release(t.Context()))
+		ok(t, l.Break(t.Context(), "a", got(t, next).Token()))
+		_, err = d.Sweep(t.Context())
+		ok(t, err)
+		ok(t, l.Close())
+		w.mu.Lock()
+		if log := w.log.String(); !strings.Contains(log, "_acquire"+postgres.Version) || !strings.Contains(log, "LISTEN") || strings.Contains(log, "s3cret") {
+			t.Errorf("mode %v: the log is %s", mode, log)
+		}
+		w.mu.Unlock()
+	}
 }

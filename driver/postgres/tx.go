@@ -17,7 +17,7 @@ import (
 //
 // It excludes other AcquireTx of the name with the same schema and prefix in the same database, and nothing else: a lock
 // of Acquire does not exclude it. It waits inside the database: if ctx ends meanwhile, the connection is closed, and
-// the transaction ends with it.
+// the transaction ends with it. A lock_timeout or statement_timeout of the session ends the wait, and fails the transaction.
 //
 // The transaction has to be READ COMMITTED, which a database may be configured not to begin by default. Any other level
 // is refused, and the transaction goes on without the lock: it would not see what the previous holder has written.

@@ -10,15 +10,15 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: a release is confirmed while a request for the ticket may still arrive", file: engine + "lease.go",
-			old: "\tcase arriving:", new: "\tcase arriving && false:",
+			old: "\tcase pending:", new: "\tcase pending && false:",
 		},
 		mutant{
 			name: "sqlqueue: a wait that was lost says that there is no ticket while one may still arrive", file: engine + "acquire.go",
-			old: "saysGone(err) && e.book.unansweredOf(id).mayArrive(since)", new: "false",
+			old: "saysGone(err) && r.pending(after)", new: "r.pending(after) && false",
 		},
 		mutant{
 			name: "sqlqueue: an unanswered request for a ticket is none", file: engine + "acquire.go",
-			old: "; !mayBe && !saysGone(err) {", new: "; (mayBe || !mayBe) && !saysGone(err) {",
+			old: "; !unreleased && !saysGone(err) {", new: "; (unreleased || !unreleased) && !saysGone(err) {",
 		},
 		mutant{
 			name: "sqlqueue: the time of a request for a ticket counts from before the wait for a connection", file: engine + "acquire.go",
@@ -39,7 +39,7 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: those who were queued before their process was registered do not learn that it has expired", file: engine + "process.go",
-			old: "\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\te.book.expired(process)", new: "\tif err == nil && !alive {\n\t\te.book.mu.Lock()\n\t\te.book.nextID()\n\t\te.book.mu.Unlock()",
+			old: "\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\te.book.expired(process, driver.ErrLost)", new: "\tif err == nil && !alive {\n\t\te.book.mu.Lock()\n\t\te.book.nextID()\n\t\te.book.mu.Unlock()",
 		},
 		mutant{
 			name: "sqlqueue: a process that has expired goes on under its ID", file: engine + "process.go",

@@ -233,13 +233,13 @@ func (c *pgCall) acquire(t *pgTicket, wait bool, until int64) string {
 	}
 	wasHeld := old != nil && old.held
 	if wasHeld && old.expires > c.now {
-		old.provisional, old.expires = false, max(old.expires, c.now+t.ttl)
+		old.expires = max(old.expires, c.now+t.ttl)
 		return fmt.Sprint("g ", old.token)
 	}
 	w := c.walk(t.name, t.permits, t.process, false)
 	if !wasHeld {
 		if old = c.byID(t.name, t.id); old != nil && old.held {
-			old.provisional, old.expires = false, c.now+t.ttl
+			old.expires = c.now + t.ttl
 			return fmt.Sprint("g ", old.token) + w.mine
 		} else if old != nil {
 			return fmt.Sprint("w ", c.micros(w.due)) + w.mine

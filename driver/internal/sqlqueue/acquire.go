@@ -37,7 +37,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	select {
 	case o := <-w.outcome:
 		g, err := e.granted(ctx, r, o)
-		return g, e.gone(r.ID, err, time.Now())
+		return g, e.gone(r.ID, err, w.queued) // it was there then
 	case <-ctx.Done():
 		return driver.Grant{}, errors.Join(context.Cause(ctx), e.book.lastFault())
 	case <-e.life.Done():
@@ -51,7 +51,7 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 	var sent, arrives time.Time // until then the last request may arrive, and those that were not answered
 	e.book.ask(r.ID)
 	defer func() { // also after a panic in the user's code
-		if mayBe := e.book.asked(r.ID, later(arrives, sent)); !mayBe && !saysGone(err) {
+		if unreleased := e.book.asked(r.ID, later(arrives, sent)); !unreleased && !saysGone(err) {
 			err = driver.NoTicket(err)
 		}
 		err = e.gone(r.ID, err, asked) // another may have arrived since
@@ -155,11 +155,11 @@ func saysGone(err error) bool {
 // errAskedAgain ends a wait whose ticket somebody has asked for again.
 var errAskedAgain = driver.Unavailable(errors.New("the ticket was asked for again meanwhile"))
 
-// gone returns the error of an Acquire that has no ticket. While another request for it may still arrive, the error does not
-// say that there is none: the core would not release it.
-func (e *Engine) gone(id string, err error, since time.Time) error {
-	if saysGone(err) && e.book.unansweredOf(id).mayArrive(since) {
-		return driver.Unavailable(errArriving)
+// gone returns the error of an Acquire that has no ticket. If another request may have taken it after the time of what err is
+// concluded from, the error does not say that there is none: the core would not release it.
+func (e *Engine) gone(id string, err error, after time.Time) error {
+	if _, r := e.book.known(id); saysGone(err) && r.pending(after) {
+		return driver.Unavailable(errPending)
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func TestReleaseWhileAnotherAsks(t *testing.T) {
 				if err := e.Release(t.Context(), waits.Hold(0)); !errors.Is(err, driver.ErrLost) { // takeBound is over
 					t.Errorf("the release afterwards: %v", err)
 				}
-				if len(e.book.unanswered) > 0 || len(e.book.held) > 0 {
+				if len(e.book.requests) > 0 || len(e.book.held) > 0 {
 					t.Error("the book has the ticket after its release")
 				}
 			})
@@ -325,4 +325,26 @@ func TestRefusedBeforeALateRequest(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// One Acquire: its first request was not answered, the second one queued the ticket, and all tickets of the process are read,
+// until somebody has removed it. If the ticket was seen last while the first request could still arrive, that may have taken it
+// since. Otherwise it is lost.
+func TestLostBesideALateRequest(t *testing.T) {
+	for removed, want := range map[time.Duration]error{takeBound: driver.ErrUnavailable, takeBound + time.Second: driver.ErrLost} {
+		synctest.Test(t, func(t *testing.T) {
+			e, s := newAgain(t, after(0, Answer{}, errBroken), after(0, Answer{Result: Queued, Due: time.Hour}, nil))
+			e.store = passingStore{s}
+			s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1}})
+			ended := acquiring(t.Context(), e, waits)
+			time.Sleep(removed)
+			s.mine.Store(nil)
+			s.reading.Store(int64(time.Second)) // the answer comes when no request may arrive any more
+			if err := <-ended; !errors.Is(err, want) {
+				t.Errorf("removed after %v: %v, want %v", removed, err, want)
+			}
+			s.reading.Store(0)
+			time.Sleep(2 * time.Second) // it may read again
+		})
+	}
 }

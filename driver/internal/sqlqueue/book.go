@@ -17,8 +17,8 @@ import (
 //	 │        └─────> ErrLost: the process expired, or the ticket was broken
 //	 └──> remove: granted at once (held), or refused
 //
-// An answer to one request for a ticket says nothing about the others, which may be under way, or were not answered and may
-// arrive later. What is known of an ID holds for all of them.
+// An answer to one request for a ticket says nothing about the others, which may be pending: under way, or not answered and
+// still to arrive. What is known of an ID holds for all of them, until a release of the ticket was answered.
 //
 // A ticket in the database that this process neither waits for nor holds, since the answer to its request was lost or its
 // caller has left, is the core's to release.
@@ -35,17 +35,17 @@ type book struct {
 	answered   time.Time // when the answer to the last heartbeat came
 	fault      error     // why the last heartbeat failed; nil: it did not
 
-	byID       map[string]*waiter
-	byName     map[string]*waitedFor
-	held       map[string]uint64 // and its token
-	unanswered map[string]unanswered
-	tidyAt     int           // number of those at which to forget the old ones
-	used       time.Time     // when the last ticket stopped waiting, or was granted at once
-	waited     time.Time     // when the last ticket that was queued stopped waiting
-	missed     bool          // grants and losses may have been missed
-	news       bool          // something was granted
-	receiving  bool          // notices arrive
-	opening    chan struct{} // closed when the listener that was started receives notices, or has failed; else nil
+	byID      map[string]*waiter
+	byName    map[string]*waitedFor
+	held      map[string]uint64 // and its token
+	requests  map[string]requests
+	tidyAt    int           // number of those at which to forget the old ones
+	used      time.Time     // when the last ticket stopped waiting, or was granted at once
+	waited    time.Time     // when the last ticket that was queued stopped waiting
+	missed    bool          // grants and losses may have been missed
+	news      bool          // something was granted
+	receiving bool          // notices arrive
+	opening   chan struct{} // closed when the listener that was started receives notices, or has failed; else nil
 
 	attending, listening, sweeping bool // the goroutines of these names run
 }
@@ -62,7 +62,7 @@ type waiter struct {
 	ttl      time.Duration
 	process  int64
 	again    bool         // the ticket was asked for before: what is heard of it may be about an earlier one
-	queued   time.Time    // when it was known to be queued; zero: not yet
+	queued   time.Time    // until when it was known to be queued; zero: not yet
 	outcome  chan outcome // of one
 }
 
@@ -73,7 +73,7 @@ type outcome struct {
 	err   error
 }
 
-// wasQueued reports whether a waiter was known to be queued before a time.
+// wasQueued reports whether a waiter was known to be queued before a time. Times of comparisons only grow.
 func (w *waiter) wasQueued(before time.Time) bool {
 	return !w.queued.IsZero() && w.queued.Before(before)
 }
@@ -84,14 +84,14 @@ type waitedFor struct {
 	due     time.Time // when to check its queue
 }
 
-// unanswered is what is not known of the requests for a ticket, until a release was answered.
-type unanswered struct {
+// requests are those for a ticket, until a release of it was answered.
+type requests struct {
 	calls int       // of Acquire, which are under way
 	until time.Time // no request arrives later that was not answered; zero: all were answered, and the ticket was not left
 }
 
-// mayArrive reports whether a ticket that is not there, by the answer to a request that was sent at since, may come to be.
-func (u unanswered) mayArrive(since time.Time) bool { return u.calls > 0 || since.Before(u.until) }
+// pending reports whether one of them may have taken the ticket after a time, or may still do so.
+func (r requests) pending(after time.Time) bool { return r.calls > 0 || after.Before(r.until) }
 
 // forgetAfter is how long after that a ticket is forgotten that nobody has released.
 const forgetAfter = time.Minute
@@ -104,8 +104,8 @@ func newBook(liveness time.Duration) book {
 		changed:  make(chan struct{}, 1), reconnect: make(chan struct{}, 1),
 		process: int64(binary.BigEndian.Uint64(id[:])>>1) | 1, //nolint:gosec // 63 bits
 		byID:    make(map[string]*waiter), byName: make(map[string]*waitedFor), held: make(map[string]uint64),
-		unanswered: make(map[string]unanswered),
-		used:       time.Now(),
+		requests: make(map[string]requests),
+		used:     time.Now(),
 	}
 }
 
@@ -124,58 +124,51 @@ func (b *book) ask(id string) {
 }
 
 // asked records that Acquire asks for a ticket no longer, and until when a request that was not answered may arrive; zero:
-// all were answered. It reports whether the ticket may be there, or come to be, by this call or another one.
-func (b *book) asked(id string, until time.Time) (mayBe bool) {
+// all were answered. It reports whether the ticket is unreleased, by this call or another one.
+func (b *book) asked(id string, until time.Time) (unreleased bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.note(id, -1, until)
-	return b.mayBeThere(id)
+	return b.unreleased(id)
 }
 
-// note adds to what is not known of a ticket. With mu held. The old ones are forgotten whenever there are twice as many as
-// the last time.
+// note adds to the requests for a ticket. With mu held. The old ones are forgotten whenever there are twice as many as the last
+// time.
 func (b *book) note(id string, calls int, until time.Time) {
-	u := b.unanswered[id]
-	u.calls, u.until = u.calls+calls, later(u.until, until)
-	if b.unanswered[id] = u; u == (unanswered{}) {
-		delete(b.unanswered, id)
+	r := b.requests[id]
+	r.calls, r.until = r.calls+calls, later(r.until, until)
+	if b.requests[id] = r; r == (requests{}) {
+		delete(b.requests, id)
 	}
-	if len(b.unanswered) > b.tidyAt {
-		maps.DeleteFunc(b.unanswered, func(_ string, u unanswered) bool { return u.calls == 0 && time.Since(u.until) > forgetAfter })
-		b.tidyAt = 2 * len(b.unanswered)
+	if len(b.requests) > b.tidyAt {
+		maps.DeleteFunc(b.requests, func(_ string, r requests) bool { return r.calls == 0 && time.Since(r.until) > forgetAfter })
+		b.tidyAt = 2 * len(b.requests)
 	}
 }
 
-// mayBeThere reports whether a ticket is held here, or was asked for and may have been left. With mu held.
-func (b *book) mayBeThere(id string) bool {
+// unreleased reports whether a ticket is held here, or was asked for and may have been left. With mu held.
+func (b *book) unreleased(id string) bool {
 	_, held := b.held[id]
-	_, asked := b.unanswered[id]
+	_, asked := b.requests[id]
 	return held || asked
 }
 
-// known returns the token of a ticket that is held here, and what is not known of the requests for it.
-func (b *book) known(id string) (held uint64, u unanswered) {
+// known returns the token of a ticket that is held here, and the requests for it.
+func (b *book) known(id string) (held uint64, r requests) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.held[id], b.unanswered[id]
+	return b.held[id], b.requests[id]
 }
 
-// unansweredOf returns what is not known of the requests for a ticket.
-func (b *book) unansweredOf(id string) unanswered {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.unanswered[id]
-}
-
-// released records the answer to a release that was sent when this was not known of the ticket.
-func (b *book) released(id string, held uint64, then unanswered) {
+// released records the answer to a release that was sent when this was known of the ticket.
+func (b *book) released(id string, held uint64, then requests) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.held[id] == held {
 		delete(b.held, id)
 	}
-	if b.unanswered[id] == then {
-		delete(b.unanswered, id)
+	if b.requests[id] == then {
+		delete(b.requests, id)
 	}
 }
 
@@ -188,7 +181,7 @@ func (b *book) add(r driver.Request) *waiter {
 		b.giveUp(earlier)
 		earlier.outcome <- outcome{err: errAskedAgain}
 	}
-	w.process, w.again = b.process, b.mayBeThere(r.ID)
+	w.process, w.again = b.process, b.unreleased(r.ID)
 	b.byID[r.ID] = w
 	return w
 }
@@ -361,9 +354,13 @@ func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 	there := make(map[string]bool, len(m.Tickets))
 	for _, t := range m.Tickets {
 		there[t.ID] = true
-		if w := b.byID[t.ID]; w != nil && t.Held && (!w.again || w.wasQueued(m.Sent)) {
+		switch w := b.byID[t.ID]; {
+		case w == nil || w.again && !w.wasQueued(m.Sent):
+		case t.Held:
 			b.grant(w, t.Token, m.Sent.Add(t.Left))
 			news = true
+		case w.wasQueued(m.Sent):
+			w.queued = m.Sent
 		}
 	}
 	if !all {

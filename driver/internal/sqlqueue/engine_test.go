@@ -22,6 +22,7 @@ type fakeStore struct {
 	sent       time.Time // when Remove was called last
 	mine       atomic.Pointer[[]Ticket]
 	removing   time.Duration // how long Remove takes
+	reading    atomic.Int64  // how long Mine takes
 	renew      func(context.Context) error
 }
 
@@ -55,6 +56,7 @@ func (s *fakeStore) Mine(context.Context, int64, bool) (Mine, error) {
 	if all := s.mine.Load(); all != nil {
 		m.Tickets = *all
 	}
+	time.Sleep(time.Duration(s.reading.Load()))
 	return m, nil
 }
 
@@ -193,7 +195,7 @@ func TestForgetsRequests(t *testing.T) {
 			b.asked(id, time.Now().Add(takeBound))
 			time.Sleep(takeBound)
 		}
-		if n := len(b.unanswered); n > 100 {
+		if n := len(b.requests); n > 100 {
 			t.Errorf("%d requests are remembered", n)
 		}
 	})
@@ -252,8 +254,8 @@ func TestPanicInARequest(t *testing.T) {
 		panics(t, func() {
 			_, _ = e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true})
 		})
-		if len(e.book.byID) > 0 || len(e.book.unanswered) > 0 {
-			t.Errorf("%d tickets wait and %d are asked for", len(e.book.byID), len(e.book.unanswered))
+		if len(e.book.byID) > 0 || len(e.book.requests) > 0 {
+			t.Errorf("%d tickets wait and %d are asked for", len(e.book.byID), len(e.book.requests))
 		}
 	})
 }
@@ -274,7 +276,7 @@ func TestGrantUnderAFormerID(t *testing.T) {
 			former := e.book.current()
 			_, _, _ = e.heartbeat(t.Context(), former, true)
 			time.Sleep(liveness + time.Second)
-			e.book.expired(former)
+			e.book.expired(former, driver.ErrLost)
 			_, _, _ = e.heartbeat(t.Context(), e.book.current(), true)
 			e.deliver([]Grant{{ID: "1", Token: 1, Heartbeat: 1}})
 			a.Result, a.Due = Queued, time.Hour

@@ -56,21 +56,21 @@ func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
 	if e.life.Closed() {
 		return driver.ErrClosed
 	}
-	held, u := e.book.known(h.ID)
-	arriving := u.mayArrive(time.Now()) // before this request is sent: what takes the ticket before it is executed does no harm
+	held, r := e.book.known(h.ID)
+	pending := r.pending(time.Now()) // before this request is sent: what takes the ticket before it is executed does no harm
 	err := e.remove(ctx, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })
 	switch {
 	case err != nil && !errors.Is(err, driver.ErrLost):
 		return err
-	case arriving:
-		return driver.Unavailable(errArriving)
+	case pending:
+		return driver.Unavailable(errPending)
 	}
-	e.book.released(h.ID, held, u)
+	e.book.released(h.ID, held, r)
 	return err
 }
 
-// errArriving says that a ticket that is not there may come to be, by a request that was made before.
-var errArriving = errors.New("a request for the ticket is under way, or was not answered and may still arrive")
+// errPending says that a ticket that is not there may come to be, by a request that was made before.
+var errPending = errors.New("a request for the ticket is under way, or was not answered and may still arrive")
 
 // Break implements driver.Breaker.
 func (e *Engine) Break(ctx context.Context, name string, token uint64) error {

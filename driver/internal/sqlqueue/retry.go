@@ -41,7 +41,10 @@ func Repeat[T any](ctx context.Context, e *Engine, k Kind, f func() (T, error)) 
 			}
 			return answer, nil
 		}
-		if e.store.Class(err)&Missing != 0 && created < creations && ctx.Err() == nil {
+		if e.store.Class(err)&Missing != 0 && ctx.Err() == nil {
+			if created == creations {
+				return answer, e.opts.Schema.missing(err, nil)
+			}
 			var there bool
 			if there, err = MakeTables(ctx, e, err, k == Creates, e.used.Load()); there {
 				created++

@@ -25,7 +25,8 @@ import (
 // lease, until Renew makes it a whole one.
 type Store interface {
 	// Take takes a ticket, grants it, queues it if r.Wait is set, or refuses it. If the ticket is already there, it answers
-	// for that, and a lease of it lasts for r.TTL from now. It takes no ticket, and answers Late, if the
+	// for that, and a lease of it lasts for r.TTL from now. A provisional one stays so, but in a store that executes requests in
+	// turn: this one may be late, and the waiter not know of the grant. It takes no ticket, and answers Late, if the
 	// database's clock shows a time after until, in microseconds; 0 is always late. It calls until when the statement is about to
 	// be sent, so that a wait for a connection does not count, and again if it sends another one after a refusal.
 	// A store that executes the requests of a process in the order in which they are sent does not call until: no request takes
