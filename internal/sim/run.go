@@ -44,6 +44,9 @@ func run(t *testing.T, p *plan) (out outcome) {
 			w.broken = append(w.broken, fmt.Sprint("goroutines are left: ", r))
 		}
 		out.broken = w.broken
+		for _, f := range w.done {
+			f()
+		}
 	}()
 	synctest.Test(t, func(*testing.T) {
 		w.begun, w.checked, w.stopped = time.Now(), make(chan struct{}), make(chan struct{})
@@ -206,6 +209,12 @@ func (r *runner) build() {
 			w.liveness = 4 * time.Second // of the driver, unless it is told another one
 			w.unheard = newStream(w.seed, "listen").one(2)
 			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
+		case "sqlite":
+			d := newDisk(s)
+			s.model, w.late = d, max(w.late, 500*time.Millisecond)
+			w.liveness = 3200 * time.Millisecond // of the driver
+			w.unheard = d.piped != ""
+			return func(p string) (driver.Driver, *path, error) { return openDisk(s, p) }
 		case "redis":
 			n := newNode(s)
 			s.model, w.drift, w.late = n, max(0, n.rate-1), max(w.late, 300*time.Millisecond)
