@@ -128,7 +128,7 @@ func (s *store) close(d time.Duration) {
 func run[T any](ctx context.Context, s *store, m mode, f func(*tx) (T, error)) (T, error) {
 	var none T
 	if err := context.Cause(ctx); err != nil {
-		return none, driver.NoTicket(err)
+		return none, err
 	}
 	closing := s.closing
 	if m.last {
