@@ -211,8 +211,8 @@ func (r *runner) build() {
 			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
 		case "sqlite":
 			d := newDisk(s)
-			s.model, w.late = d, max(w.late, 500*time.Millisecond)
-			w.liveness = 3200 * time.Millisecond // of the driver
+			s.model, w.late = d, max(w.late, d.late())
+			w.liveness = sqliteLiveness
 			w.unheard = d.piped != ""
 			return func(p string) (driver.Driver, *path, error) { return openDisk(s, p) }
 		case "redis":

@@ -24,6 +24,8 @@ func (p *plan) shape(g *grammar) bool {
 	case "redlock":
 		shapes, every = []func(*grammar, *stream){p.permits, p.debt}, 4
 		rare = []func(*grammar, *stream){p.amnesia, p.overtake}
+	case "sqlite":
+		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.mumble, p.halt, p.parting}, 4
 	case "postgres":
 		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}, 3
 	case "bank": // a run costs little there, and its other plans find most

@@ -28,6 +28,7 @@ type disk struct {
 	folder string
 	up     time.Duration // for which the machine had run in the beginning
 	piped  string        // how notices arrive: "", "lossy" or "never"
+	brief  bool          // the last process that closes the file ends its log: the oracles do not keep it open
 
 	mu    sync.Mutex
 	view  driver.Conn // of the oracles
@@ -40,19 +41,35 @@ func newDisk(s *server) *disk {
 		panic(err)
 	}
 	d := &disk{s: s, rnd: newStream(s.w.seed, s.name), folder: folder, pipes: make(map[string]*pipe)}
-	d.up, d.piped = d.rnd.upTo(48*time.Hour), pick(d.rnd, "", "", "lossy", "never")
+	d.up, d.piped, d.brief = d.rnd.upTo(48*time.Hour), pick(d.rnd, "", "", "lossy", "never"), d.rnd.one(4)
 	s.w.done = append(s.w.done, d.remove)
 	return d
+}
+
+// sqliteLiveness is the driver's, which sends a heartbeat each quarter of it.
+const sqliteLiveness = 3200 * time.Millisecond
+
+// late is by how much a grant may be late: until the next heartbeat, if its notice was lost.
+func (d *disk) late() time.Duration {
+	if d.piped == "lossy" {
+		return sqliteLiveness/4 + 500*time.Millisecond
+	}
+	return 500 * time.Millisecond
 }
 
 func (d *disk) file() string { return filepath.Join(d.folder, "locks.db") }
 
 // remove removes the file, when the run is over.
 func (d *disk) remove() {
+	d.closeView()
+	_ = os.RemoveAll(d.folder)
+}
+
+func (d *disk) closeView() {
 	if d.view != nil {
 		_ = d.view.Close()
 	}
-	_ = os.RemoveAll(d.folder)
+	d.view = nil
 }
 
 func (*disk) restart() bool { return false }
@@ -74,6 +91,9 @@ func (d *disk) rows(query string, args ...driver.Value) (all [][]driver.Value) {
 		if d.view, err = openFile(d.file()); err != nil {
 			return nil
 		}
+	}
+	if d.brief {
+		defer d.closeView()
 	}
 	st, err := d.view.Prepare(query)
 	if err != nil {
