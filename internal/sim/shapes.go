@@ -227,6 +227,30 @@ func (p *plan) mumble(g *grammar, s *stream) {
 	p.faults = []faultPlan{f}
 }
 
+// halt has a process stand still as it begins to release a lock for which others wait with short leases, of which one sends
+// heartbeats meanwhile.
+func (p *plan) halt(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(time.Second, 3*time.Second)
+	p.processes[0].threads = [][]step{{one}}
+	one.ttl = s.between(time.Second, sqliteLiveness)
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "hold", process: "p0", by: "p0", on: "kind", nth: 2 + s.n(5), lasts: s.between(300*time.Millisecond, 3*time.Second)}}
+}
+
+// parting has callers leave about when they are granted a lock, of which they do not know yet: their observer is slow.
+func (p *plan) parting(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	for range 4 {
+		one.hold = s.between(10*time.Millisecond, time.Second)
+		p.processes[0].threads = append(p.processes[0].threads, []step{one})
+		late := one
+		late.fixed, late.timeout, late.cause = true, s.between(100*time.Millisecond, 4*time.Second), pick(s, causes...)
+		p.processes[1].threads = append(p.processes[1].threads, []step{late})
+	}
+	p.processes[1].observer = "slow"
+}
+
 // echo has a process try again and again to get what others hold for moments, while its requests are late: one that was refused
 // may be granted yet, since it was sent before.
 func (p *plan) echo(g *grammar, s *stream) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,23 +158,17 @@ var sqliteErrors = sync.OnceValue(func() (errs struct{ full, locked error }) {
 		panic(err)
 	}
 	defer os.RemoveAll(folder)
-	run := func(c driver.Conn, query string) error {
-		_, err := c.(driver.ExecerContext).ExecContext(context.Background(), query, nil)
-		return err
-	}
-	open := func() driver.Conn {
+	for _, query := range []string{"PRAGMA max_page_count = 1; CREATE TABLE t (a)", "BEGIN EXCLUSIVE", "BEGIN EXCLUSIVE"} {
 		c, err := new(sqlite.Driver).Open("file://" + filepath.Join(folder, "db"))
 		if err != nil {
 			panic(err)
 		}
-		return c
+		defer c.Close()
+		if _, err = c.(driver.ExecerContext).ExecContext(context.Background(), query, nil); errs.full == nil {
+			errs.full = err
+		}
+		errs.locked = err
 	}
-	a, b := open(), open()
-	defer a.Close()
-	defer b.Close()
-	errs.full = run(a, "PRAGMA max_page_count = 1; CREATE TABLE t (a)")
-	_ = run(a, "BEGIN IMMEDIATE")
-	errs.locked = run(b, "BEGIN IMMEDIATE")
 	return errs
 })
 
@@ -215,7 +210,7 @@ func (t *tenant) Pipe(path string) (io.ReadWriteCloser, error) {
 	if t.d.piped == "never" || t.p.isDead() {
 		return nil, errNoPipes
 	}
-	p := &pipe{d: t.d, path: path, news: make(chan struct{}, 1)}
+	p := &pipe{t.d, path, make(chan []byte, 64)}
 	t.d.mu.Lock()
 	defer t.d.mu.Unlock()
 	t.d.pipes[path] = p
@@ -233,56 +228,27 @@ func (t *tenant) Notify(path, line string) {
 	t.d.s.w.at(time.Now().Add(t.d.rnd.upTo(2*time.Millisecond)), func() { _, _ = p.Write([]byte(line)) })
 }
 
-// pipe is a named pipe that a process reads.
+// pipe is a named pipe that a process reads. If it is full, a line is lost.
 type pipe struct {
-	d    *disk
-	path string
-	news chan struct{}
-
-	mu     sync.Mutex
-	sent   []byte
-	closed bool
+	d     *disk
+	path  string
+	lines chan []byte
 }
 
-func (p *pipe) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.sent = append(p.sent, b...)
-	p.wake()
-	return len(b), nil
-}
-
-func (p *pipe) wake() {
+func (p *pipe) Write(line []byte) (int, error) {
 	select {
-	case p.news <- struct{}{}:
+	case p.lines <- slices.Clone(line):
 	default:
 	}
+	return len(line), nil
 }
 
-func (p *pipe) Read(b []byte) (int, error) {
-	for {
-		p.mu.Lock()
-		n := copy(b, p.sent)
-		p.sent = p.sent[n:]
-		closed := p.closed
-		p.mu.Unlock()
-		switch {
-		case n > 0:
-			return n, nil
-		case closed:
-			return 0, io.EOF
-		}
-		<-p.news
-	}
-}
+// Read reads a line, for which its caller has space.
+func (p *pipe) Read(b []byte) (int, error) { return copy(b, <-p.lines), nil }
 
 func (p *pipe) Close() error {
 	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
 	delete(p.d.pipes, p.path)
-	p.d.mu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	p.wake()
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +40,7 @@ func (k diskConnector) Connect(context.Context) (driver.Conn, error) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	c.p.dials++
-	c.rnd = newStream(c.w.seed, "disk "+c.p.process+" "+c.p.made.String())
+	c.rnd = newStream(c.w.seed, fmt.Sprint("disk ", c.p.process, c.p.made.Sub(c.w.begun), c.p.dials))
 	c.p.conns[c] = struct{}{}
 	return c, nil
 }
@@ -104,20 +105,7 @@ func (c *diskConn) PrepareContext(ctx context.Context, query string) (driver.Stm
 	return &diskStmt{st, c, query}, nil
 }
 
-// ExecContext implements driver.ExecerContext.
-func (c *diskConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return pass(c, query, args, func() (driver.Result, error) {
-		return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
-	})
-}
-
-// QueryContext implements driver.QueryerContext.
-func (c *diskConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return pass(c, query, args, func() (driver.Rows, error) {
-		return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
-	})
-}
-
+// diskStmt is a statement, also where the driver prepares none.
 type diskStmt struct {
 	driver.Stmt
 	c     *diskConn
@@ -287,28 +275,4 @@ func (c *diskConn) written(what string) error {
 		return errDead
 	}
 	return nil
-}
-
-// halt has a process stand still as it begins to release a lock for which others wait with short leases, of which one sends
-// heartbeats meanwhile.
-func (p *plan) halt(g *grammar, s *stream) {
-	one := p.several(g, s, 2)
-	one.hold = s.between(time.Second, 3*time.Second)
-	p.processes[0].threads = [][]step{{one}}
-	one.ttl = s.between(time.Second, sqliteLiveness)
-	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
-	p.faults = []faultPlan{{kind: "hold", process: "p0", by: "p0", on: "kind", nth: 2 + s.n(5), lasts: s.between(300*time.Millisecond, 3*time.Second)}}
-}
-
-// parting has callers leave about when they are granted a lock, of which they do not know yet: their observer is slow.
-func (p *plan) parting(g *grammar, s *stream) {
-	one := p.several(g, s, 2)
-	for range 4 {
-		one.hold = s.between(10*time.Millisecond, time.Second)
-		p.processes[0].threads = append(p.processes[0].threads, []step{one})
-		late := one
-		late.fixed, late.timeout, late.cause = true, s.between(100*time.Millisecond, 4*time.Second), pick(s, causes...)
-		p.processes[1].threads = append(p.processes[1].threads, []step{late})
-	}
-	p.processes[1].observer = "slow"
 }
