@@ -224,8 +224,12 @@ func (c *diskConn) sleep(until time.Time) {
 	if left <= 0 {
 		return
 	}
-	if c.begun != "" && left > 20*time.Millisecond {
-		c.w.fault("hold", "", until)
+	if left > 20*time.Millisecond {
+		whom := c.p.process
+		if c.begun != "" {
+			whom = ""
+		}
+		c.w.fault("hold", whom, until)
 	}
 	timer := time.NewTimer(time.Until(c.w.unique(until)))
 	defer timer.Stop()
