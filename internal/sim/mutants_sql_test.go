@@ -86,10 +86,6 @@ func init() {
 			old: "min(t.now+min(tk.ttl, mostTime), tk.expires)", new: "t.now+min(tk.ttl, mostTime)",
 		},
 		mutant{
-			name: "sqlite: a renewal that was not sent says that there is no ticket", file: "driver/sqlite/store.go",
-			old: "\tif err := context.Cause(ctx); err != nil {\n\t\treturn none, err\n", new: "\tif err := context.Cause(ctx); err != nil {\n\t\treturn none, driver.NoTicket(err)\n",
-		},
-		mutant{
 			name: "sqlite: a request that was not answered was not sent", file: "driver/sqlite/queue.go",
 			old: "\ta.Sent = sent\n\treturn a, err", new: "\tif a.Sent = sent; err != nil {\n\t\ta.Sent = time.Time{}\n\t}\n\treturn a, err",
 		},

@@ -25,7 +25,7 @@ func (p *plan) shape(g *grammar) bool {
 		shapes, every = []func(*grammar, *stream){p.permits, p.debt}, 4
 		rare = []func(*grammar, *stream){p.amnesia, p.overtake}
 	case "sqlite":
-		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.mumble, p.halt, p.parting}, 4
+		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.mumble, p.halt}, 5
 	case "postgres":
 		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}, 3
 	case "bank": // a run costs little there, and its other plans find most
@@ -236,19 +236,6 @@ func (p *plan) halt(g *grammar, s *stream) {
 	one.ttl = s.between(time.Second, sqliteLiveness)
 	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
 	p.faults = []faultPlan{{kind: "hold", process: "p0", by: "p0", on: "kind", nth: 2 + s.n(5), lasts: s.between(300*time.Millisecond, 3*time.Second)}}
-}
-
-// parting has callers leave about when they are granted a lock, of which they do not know yet: their observer is slow.
-func (p *plan) parting(g *grammar, s *stream) {
-	one := p.several(g, s, 2)
-	for range 4 {
-		one.hold = s.between(10*time.Millisecond, time.Second)
-		p.processes[0].threads = append(p.processes[0].threads, []step{one})
-		late := one
-		late.fixed, late.timeout, late.cause = true, s.between(100*time.Millisecond, 4*time.Second), pick(s, causes...)
-		p.processes[1].threads = append(p.processes[1].threads, []step{late})
-	}
-	p.processes[1].observer = "slow"
 }
 
 // echo has a process try again and again to get what others hold for moments, while its requests are late: one that was refused
