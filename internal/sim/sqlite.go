@@ -190,8 +190,8 @@ func openDisk(s *server, process string) (lockerdriver.Driver, *path, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	real := opened.(*lockersqlite.Driver)
-	return checkedDisk{&contract{w: s.w, m: d, d: real, process: process, again: newStream(s.w.seed, "again").one(2)}, sqliteDriver{real}}, p, nil
+	own := opened.(*lockersqlite.Driver)
+	return checkedDisk{&contract{w: s.w, m: d, d: own, process: process, again: newStream(s.w.seed, "again").one(2)}, sqliteDriver{own}}, p, nil
 }
 
 // tenant is the machine as a process sees it.
