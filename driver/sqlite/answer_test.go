@@ -3,6 +3,7 @@ package sqlite_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,5 +63,33 @@ func TestFailedTransaction(t *testing.T) {
 	}
 	if tickets, err := d.Inspect(ctx, "a"); err != nil || len(tickets) != 1 {
 		t.Errorf("the queue after a transaction that failed: %v, %v", tickets, err)
+	}
+}
+
+// The caller of a ticket that was granted leaves before the driver has made its lease a whole one. The ticket is there, and
+// the core has to remove it.
+func TestLeavesAfterTheGrant(t *testing.T) {
+	t.Parallel()
+	d := openAt(t, newPath(t))
+	for i := range 20 {
+		name := fmt.Sprint("n", i)
+		if err := try(t, d, name); err != nil {
+			t.Fatal(err)
+		}
+		leaving, leave := context.WithCancel(ctx)
+		defer leave()
+		_, err := d.Acquire(leaving, driver.Request{Name: name, ID: "2", TTL: time.Minute, Wait: true, Joined: func() {
+			if err := d.Release(ctx, driver.Hold{Name: name, ID: name}); err != nil {
+				t.Error(err)
+			}
+			leave()
+		}})
+		tickets, err2 := d.Inspect(ctx, name)
+		if err == nil || err2 != nil || len(tickets) != 1 || !tickets[0].Held {
+			t.Fatalf("%v; the queue: %v, %v", err, tickets, err2)
+		}
+		if errors.Is(err, driver.ErrNoTicket) {
+			t.Fatalf("%v means that there is no ticket, and there is: %+v", err, tickets)
+		}
 	}
 }

@@ -2,14 +2,17 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/setup"
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
+	"github.com/lockerproject/locker/internal/machine"
 )
 
 // DefaultBusyTimeout is how long a request waits for other processes to end their transactions, unless
@@ -27,10 +30,23 @@ type Option func(*options)
 
 type options struct {
 	create    bool
-	busy      time.Duration
+	busy      time.Duration // how long to wait for other processes' transactions
 	sweep     time.Duration
 	intercept interceptor
-	clock     func() int64
+
+	clock   func() int64
+	connect func(dsn string) (*sql.DB, error)
+	pipe    func(db, path string) (io.ReadWriteCloser, error)
+	notify  func(path, line string)
+}
+
+// on has a driver run on another machine than this one: that of the simulation.
+func on(m machine.Machine) Option {
+	return func(o *options) {
+		o.clock, o.notify = m.Clock, m.Notify
+		o.connect = func(dsn string) (*sql.DB, error) { return sql.OpenDB(m.Connector(dsn)), nil }
+		o.pipe = func(_, path string) (io.ReadWriteCloser, error) { return m.Pipe(path) }
+	}
 }
 
 // WithoutCreate makes New fail if the file, or the tables in it, do not exist.
@@ -56,7 +72,10 @@ var (
 // New opens the database file at path. If the file or its folder does not exist, the first Acquire makes it. Several
 // drivers may use one file, in one process or in many.
 func New(path string, opts ...Option) (*Driver, error) {
-	o := options{create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, intercept: direct, clock: clock}
+	o := options{
+		create: true, busy: DefaultBusyTimeout, sweep: sweepInterval, intercept: direct,
+		clock: clock, connect: connect, pipe: openPipe, notify: notify,
+	}
 	setup.Apply(&o, opts)
 	if path == "" || path == ":memory:" {
 		return nil, fmt.Errorf("sqlite: New: want the path of a file, got %q (package memory keeps locks in memory)", path)

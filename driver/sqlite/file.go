@@ -20,7 +20,7 @@ var errAbsent = errors.New("create=false (WithoutCreate) forbids creating what i
 // it: to look at a path must not make files there.
 func openStore(ctx context.Context, path string, o options) (*store, error) {
 	s := &store{
-		busy: o.busy, intercept: o.intercept, clock: o.clock, stmts: make(map[string]*sql.Stmt),
+		options: o, stmts: make(map[string]*sql.Stmt),
 		first: make(chan func()), jobs: make(chan func()), quit: make(chan struct{}), ended: make(chan struct{}),
 	}
 	var err error
@@ -56,7 +56,7 @@ func (s *store) open(ctx context.Context, create bool) (err error) {
 	}
 	// With mode=rw SQLite makes no file: prepare has made it, with its mode.
 	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "mode=rw"}
-	if s.pool, err = sql.Open("sqlite", dsn.String()); err != nil {
+	if s.pool, err = s.connect(dsn.String()); err != nil {
 		return err
 	}
 	if s.conn, err = s.pool.Conn(ctx); err == nil {
@@ -71,6 +71,8 @@ func (s *store) open(ctx context.Context, create bool) (err error) {
 	s.isOpen.Store(err == nil)
 	return err
 }
+
+func connect(dsn string) (*sql.DB, error) { return sql.Open("sqlite", dsn) }
 
 // mayMake fails if the file and its folder cannot be made, or the file is there, empty, and not this user's to write.
 func (s *store) mayMake() error {

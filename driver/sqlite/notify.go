@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -28,7 +29,7 @@ func (s *store) pipePath(process int64) string {
 }
 
 // send sends a notice.
-func (s *store) send(n notice) { notify(s.pipePath(n.process), n.text+"\n") }
+func (s *store) send(n notice) { s.notify(s.pipePath(n.process), n.text+"\n") }
 
 // manyNotices may be more than fit into a pipe: some may be lost.
 const manyNotices = 4096
@@ -36,7 +37,7 @@ const manyNotices = 4096
 // Listen implements sqlqueue.Notifier.
 func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) error {
 	path := s.pipePath(process)
-	pipe, err := openPipe(s.file, path)
+	pipe, err := s.pipe(s.file, path)
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func (s *store) Listen(ctx context.Context, process int64, in *sqlqueue.Inbox) e
 		_ = os.Remove(path)
 		_ = pipe.Close()
 	}()
-	stop := context.AfterFunc(ctx, func() { _, _ = pipe.WriteString("\n") }) // ends the read, on every system
+	stop := context.AfterFunc(ctx, func() { _, _ = io.WriteString(pipe, "\n") }) // ends the read, on every system
 	defer stop()
 	in.Ready()
 	for r := bufio.NewReaderSize(pipe, 2*manyNotices); ; {

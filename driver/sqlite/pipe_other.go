@@ -4,13 +4,13 @@ package sqlite
 
 import (
 	"errors"
-	"os"
+	"io"
 
 	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 )
 
 // openPipe fails: there are no named pipes, and a process polls.
-func openPipe(_, _ string) (*os.File, error) {
+func openPipe(_, _ string) (io.ReadWriteCloser, error) {
 	return nil, errors.Join(sqlqueue.ErrNoNotices, errors.ErrUnsupported)
 }
 

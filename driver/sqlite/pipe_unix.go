@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 
 // openPipe makes a named pipe with the mode of the database, and opens it for reading. The folder may be another user's,
 // if a group shares the database: what lies there is used only if it is a folder, and a pipe.
-func openPipe(db, path string) (*os.File, error) {
+func openPipe(db, path string) (io.ReadWriteCloser, error) {
 	st, err := os.Stat(db)
 	if err != nil {
 		return nil, err

@@ -21,6 +21,9 @@ var (
 
 // Take implements sqlqueue.Store. It needs no deadline, since the transactions of a process are executed in order.
 func (s *store) Take(ctx context.Context, process int64, r driver.Request, _ func() int64) (sqlqueue.Answer, error) {
+	if err := context.Cause(ctx); err != nil {
+		return sqlqueue.Answer{}, err // it was not sent
+	}
 	sent := time.Now()
 	a, err := run(ctx, s, takes.of(process), func(t *tx) (sqlqueue.Answer, error) {
 		n, token, err := t.count(sqlTakeFree, append(t.held(r), schemaVersion, s.boot)...)
@@ -37,9 +40,7 @@ func (s *store) Take(ctx context.Context, process int64, r driver.Request, _ fun
 		a.Grants = t.grants
 		return a, err
 	})
-	if !errors.Is(err, driver.ErrNoTicket) {
-		a.Sent = sent
-	}
+	a.Sent = sent
 	return a, err
 }
 

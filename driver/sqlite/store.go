@@ -18,14 +18,12 @@ import (
 // Callers only wait for it, so that every method returns when its context ends, even while the disk hangs
 // (D16).
 type store struct {
-	path      string            // as it was given, but absolute
-	file      string            // the same without symbolic links, once it is open
-	opened    map[string]fileID // the files that are open, by their paths
-	isOpen    atomic.Bool
-	boot      string
-	busy      time.Duration // how long to wait for other processes' transactions
-	intercept interceptor
-	clock     func() int64 // clock, but for tests
+	options
+	path   string            // as it was given, but absolute
+	file   string            // the same without symbolic links, once it is open
+	opened map[string]fileID // the files that are open, by their paths
+	isOpen atomic.Bool
+	boot   string
 
 	pool  *sql.DB
 	conn  *sql.Conn
@@ -130,7 +128,7 @@ func (s *store) close(d time.Duration) {
 func run[T any](ctx context.Context, s *store, m mode, f func(*tx) (T, error)) (T, error) {
 	var none T
 	if err := context.Cause(ctx); err != nil {
-		return none, driver.NoTicket(err)
+		return none, err
 	}
 	closing := s.closing
 	if m.last {

@@ -9,17 +9,21 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/machine"
 )
 
 func init() { driver.Register("sqlite", openURL) }
 
-func openURL(_ context.Context, u *driver.URL) (driver.Driver, error) {
+func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	path, pathErr := pathOf(u)
 	opts := []Option{WithBusyTimeout(u.Duration("busy_timeout", DefaultBusyTimeout))}
 	if !u.Bool("create", true) {
 		opts = append(opts, WithoutCreate())
 	}
 	u.Duration("ttl", time.Second) // the core's
+	if m, ok := machine.From(ctx); ok {
+		opts = append(opts, on(m))
+	}
 	if u.Param("prefix", "") != "" {
 		pathErr = errors.Join(pathErr, errors.New("parameter prefix: a file is a space of locks of its own; give another path instead"))
 	}

@@ -39,6 +39,7 @@
 //	postgres.go   a model of PostgreSQL with the functions of driver/postgres (postgres_queue.go), below that driver,
 //	              its pool and sqlqueue, the engine of SQL databases; postgres_protocol.go speaks the protocol,
 //	              postgres_ops.go has the statements
+//	sqlite.go     no model: driver/sqlite on the real SQLite, whose machine is the world's; sqlite_conn.go stands between them
 //	oracle.go     what must not happen, with the true time, which only the world knows
 //	              (oracle_grants.go of grants, oracle_answers.go of answers, oracle_promises.go of what a call was promised)
 //	contract.go   what drivers answer, compared with what the models have (contract_stores.go) of a ticket
@@ -50,7 +51,7 @@
 //	rates.go      who asks too often
 //	run.go        one run: it builds the world, does the faults, and looks at what is left
 //
-// The drivers are the real ones. Their servers are models that answer the real protocol,
+// The drivers are the real ones. Their servers are models (but for SQLite, which is itself) that answer the real protocol,
 // so that also a driver's own requests are tried. The worlds "all" and "fallback" are
 // drivers of package compose over two servers.
 //

@@ -1,6 +1,6 @@
 package sim
 
-// Faults of the engine of SQL databases, and of driver/postgres over it: most are faults that a driver of an SQL database has had.
+// Faults of the engine of SQL databases, and of driver/postgres and driver/sqlite over it: most are faults that a driver of an SQL database has had.
 func init() {
 	const engine = "driver/internal/sqlqueue/"
 	mutants = append(mutants,
@@ -72,6 +72,42 @@ func init() {
 		mutant{
 			name: "postgres: a broken connection counts as a refusal", file: "driver/postgres/errors.go",
 			old: "\treturn pgconn.SafeToRetry(err) || isConnect\n", new: "\treturn err != nil\n",
+		},
+		mutant{
+			name: "sqlite: a lease counts from before its transaction began", file: "driver/sqlite/store.go",
+			old: "t.begun, t.now = true, t.s.clock()", new: "t.begun = true",
+		},
+		mutant{
+			name: "sqlite: what has expired is not removed", file: "driver/sqlite/wire.go",
+			old: "if err == nil && soonest <= t.now {", new: "if err == nil && soonest <= t.now && false {",
+		},
+		mutant{
+			name: "sqlite: a provisional lease lasts for its TTL", file: "driver/sqlite/wire.go",
+			old: "min(t.now+min(tk.ttl, mostTime), tk.expires)", new: "t.now+min(tk.ttl, mostTime)",
+		},
+		mutant{
+			name: "sqlite: a request that was not answered was not sent", file: "driver/sqlite/queue.go",
+			old: "\ta.Sent = sent\n\treturn a, err", new: "\tif a.Sent = sent; err != nil {\n\t\ta.Sent = time.Time{}\n\t}\n\treturn a, err",
+		},
+		mutant{
+			name: "sqlite: a transaction that has failed is not undone", file: "driver/sqlite/store.go",
+			old: "_ = t.exec(\"ROLLBACK\")", new: "_ = t.begun",
+		},
+		mutant{
+			name: "sqlite: a file that is locked is an error at once", file: "driver/sqlite/store.go",
+			old: "if !isBusy(err) {", new: "if !isBusy(err) || err != nil {",
+		},
+		mutant{
+			name: "sqlite: a release passes nothing on", file: "driver/sqlite/queue.go",
+			old: "err = cmp.Or(t.exec(sqlDelete, tk.Token), t.settle(name))", new: "err = t.exec(sqlDelete, tk.Token)",
+		},
+		mutant{
+			name: "sqlite: a grant to a ticket of the process that releases is not in the answer", file: "driver/sqlite/wire.go",
+			old: "t.grants = append(t.grants, g)", new: "t.grants = t.grants[:0]",
+		},
+		mutant{
+			name: "sqlite: a grant is not notified", file: "driver/sqlite/wire.go",
+			old: "t.notify(tk.process, sqlqueue.GrantText(g))", new: "_ = g",
 		},
 	)
 }

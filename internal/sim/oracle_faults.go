@@ -115,7 +115,7 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		life := o.w.liveness
 		most := life / 5
 		if !o.w.relistens && o.w.onlyDown(c.p.name, now.Add(-2*life), now) { // connections are refused at once, and a heartbeat that has failed is sent again soon
-			most = mostOutage
+			most = life * 13 / 20 // mostOutage of four seconds
 		}
 		// A request for a ticket is a heartbeat, on Redis, if its answer was not late.
 		young := now.Sub(p.queued) < life*3/4 && o.w.relistens && o.w.faulty(c.p.name, latest(c.begun, p.queued.Add(-life)), p.queued) == 0

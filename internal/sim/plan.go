@@ -115,7 +115,7 @@ func (f faultPlan) String() string {
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
 var worlds = []string{
 	"bank", "bank", "memcached", "memcached", "consul", "consul", "etcd", "etcd", "dynamodb", "dynamodb", "redis", "redis", "redlock", "redlock",
-	"nats", "nats", "postgres", "postgres", "zookeeper", "zookeeper", "memory", "all", "fallback",
+	"nats", "nats", "postgres", "postgres", "sqlite", "sqlite", "zookeeper", "zookeeper", "memory", "all", "fallback",
 }
 
 // draw makes the plan of a seed.
@@ -345,6 +345,9 @@ var causes = []string{"deadline", "cancelled", "not acquired", "lost", "closed",
 
 // faults are the kinds of faults of a world.
 func (g *grammar) faults() []string {
+	if g.world == "sqlite" { // it has no connections
+		return []string{"cut", "cut", "suspend", "suspend", "slow", "pause", "down", "full", "full"}
+	}
 	kinds := []string{"cut", "cut", "suspend", "slow", "reset", "pause", "down", "crash", "full"}
 	if g.world == "consul" || g.world == "etcd" || g.world == "zookeeper" {
 		kinds = append(kinds, "stale", "stale", "stale", "stale", "hand", "hand")

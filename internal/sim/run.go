@@ -43,6 +43,9 @@ func run(t *testing.T, p *plan) (out outcome) {
 			w.broken = append(w.broken, fmt.Sprint("goroutines are left: ", r))
 		}
 		out.broken = w.broken
+		for _, f := range w.done {
+			f()
+		}
 	}()
 	synctest.Test(t, func(*testing.T) {
 		w.begun, w.checked, w.stopped = time.Now(), make(chan struct{}), make(chan struct{})
@@ -205,6 +208,15 @@ func (r *runner) build() {
 			w.liveness = 4 * time.Second // of the driver, unless it is told another one
 			w.unheard = newStream(w.seed, "listen").one(2)
 			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
+		case "sqlite":
+			d := newDisk(s)
+			if d.piped == "lossy" && r.shortest() < time.Second { // a grant of which a heartbeat hears may be over, and its waiter learns that after ten
+				d.piped = ""
+			}
+			s.model, w.late = d, max(w.late, d.late())
+			w.liveness = sqliteLiveness
+			w.unheard = d.piped != ""
+			return func(p string) (driver.Driver, *path, error) { return openDisk(s, p) }
 		case "redis":
 			n := newNode(s)
 			s.model, w.drift, w.late = n, max(0, n.rate-1), max(w.late, 300*time.Millisecond)

@@ -24,6 +24,8 @@ func (p *plan) shape(g *grammar) bool {
 	case "redlock":
 		shapes, every = []func(*grammar, *stream){p.permits, p.debt}, 4
 		rare = []func(*grammar, *stream){p.amnesia, p.overtake}
+	case "sqlite":
+		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.mumble, p.halt}, 5
 	case "postgres":
 		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}, 3
 	case "bank": // a run costs little there, and its other plans find most
@@ -223,6 +225,17 @@ func (p *plan) mumble(g *grammar, s *stream) {
 		f.more = append(f.more, "deaf")
 	}
 	p.faults = []faultPlan{f}
+}
+
+// halt has a process stand still as it begins to release a lock for which others wait with short leases, of which one sends
+// heartbeats meanwhile.
+func (p *plan) halt(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(time.Second, 3*time.Second)
+	p.processes[0].threads = [][]step{{one}}
+	one.ttl = s.between(time.Second, sqliteLiveness)
+	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
+	p.faults = []faultPlan{{kind: "hold", process: "p0", by: "p0", on: "kind", nth: 2 + s.n(5), lasts: s.between(300*time.Millisecond, 3*time.Second)}}
 }
 
 // echo has a process try again and again to get what others hold for moments, while its requests are late: one that was refused

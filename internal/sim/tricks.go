@@ -197,7 +197,7 @@ func (w *world) follow(t *trap) {
 func writes(what string) bool {
 	switch verb, _, _ := strings.Cut(what, " "); verb {
 	case "BatchGetItem", "DescribeTable", "GET", "inspect", "list", "wait", "dial", "mg", "stats", "version", "range", "ttl", "get", "info", "barrier", "sub",
-		"connect", "beat", "watches", "exists", "children", "sync":
+		"connect", "beat", "watches", "exists", "children", "sync", "read", "begin":
 		return false
 	case "txn": // of etcd and ZooKeeper
 		return strings.Contains(what, " put:") || strings.Contains(what, " delete:") || strings.Contains(what, " set:")

@@ -48,6 +48,7 @@ type world struct {
 	over   bool              // what comes from now on is none
 	names  map[string]string // of ticket IDs, which are random
 
+	done     []func()            // to be called after the run
 	departed map[string]departed // tickets, by ID, of which their drivers have said that they are gone
 }
 
