@@ -65,7 +65,7 @@ func TestPanicAtStepDown(t *testing.T) {
 // returns at the same moment.
 func TestCauseOfAStepDown(t *testing.T) {
 	for range 5 {
-		l, _ := newBed(t).join()
+		l, _ := memorytest.New(t).Join()
 		ctxs := make([]context.Context, 200)
 		err := candidate(t, l).Run(t.Context(), func(_ context.Context, term *election.Term) error {
 			for i := range ctxs {

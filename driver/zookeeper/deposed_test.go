@@ -148,3 +148,49 @@ func TestReleaseByDeposedLeader(t *testing.T) {
 		t.Errorf("nodes %v are left", names)
 	}
 }
+
+// TestBreakByDeposedLeader: a deposed leader, which does not have a ticket, does not say that there is none.
+func TestBreakByDeposedLeader(t *testing.T) {
+	t.Parallel()
+	srv, at := testbed.SharedZookeeper(t), storeURL(t)
+	old, stop := deposed(t)
+	ctx := ctxFor(t, 60*time.Second)
+	var to atomic.Pointer[string]
+	var present atomic.Pointer[net.Conn]
+	dial := func(addr string) { to.Store(&addr) }
+	dial(srv.Addr())
+	conn, events, err := zk.Connect([]string{srv.Addr()}, 15*time.Second, zk.WithLogInfo(false), zk.WithLogger(quiet{}),
+		zk.WithDialer(func(network, _ string, timeout time.Duration) (net.Conn, error) {
+			c, err := net.DialTimeout(network, *to.Load(), timeout)
+			if err == nil {
+				present.Store(&c)
+			}
+			return c, err
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at))))
+	defer d.Close()
+	g := must[driver.Grant](t)(d.Acquire(ctx, request("x", "held-1")))
+	dial(old)
+	(*present.Load()).Close()
+	for range 4 { // the client reconnects after a second
+		short, cancel := context.WithTimeout(ctx, 2*time.Second)
+		if err := d.Break(short, "x", g.Token); err == nil || errors.Is(err, driver.ErrLost) {
+			t.Errorf("a deposed leader was asked: %v", err)
+		}
+		cancel()
+	}
+	dial(srv.Addr())
+	stop()
+	for err = errors.New("not asked"); err != nil && !errors.Is(err, driver.ErrLost) && ctx.Err() == nil; {
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		err = d.Break(short, "x", g.Token)
+		cancel()
+	}
+	if err != nil {
+		t.Errorf("then: %v", err)
+	}
+}

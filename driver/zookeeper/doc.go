@@ -40,7 +40,9 @@
 // server's counter of 31 bits has come to its end, the czxid orders it.
 //
 // A request that does not wait is queued by a transaction that fails if any ticket was
-// queued or has left since the queue was read. So a refused request is never queued.
+// queued or has left since the queue was read. So a refused request is never queued. A
+// refusal, and what Inspect and List show, may be some seconds old if the server was the leader,
+// is cut off from the others, and has not noticed.
 //
 // A waiter for a permit is woken by the waiter ahead, as soon as that one can be granted. If
 // several permits are returned while the process of that one is stopped, the waiter is granted

@@ -151,8 +151,7 @@ func (d *Driver) release(ctx context.Context, t *ticket) error {
 
 // findTicket searches the queue for a ticket that this driver does not have. It returns the
 // path of its node, or "" if there is none, and never will be: the create of the ticket, if
-// there was one, has ended. A majority confirms that the server has caught up with it: a deposed
-// leader answers a sync, too.
+// there was one, has ended.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
 	d.mu.Lock()
 	ended := d.creates[h.ID]
@@ -162,7 +161,7 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 			return "", err
 		}
 	}
-	if err := d.conn.Confirm(ctx); err != nil && !errors.Is(err, zk.ErrNoNode) { // that is an answer, too
+	if err := d.catchUp(ctx); err != nil {
 		return "", err
 	}
 	parent := d.parent(h.Name)
@@ -176,6 +175,16 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 		}
 	}
 	return "", nil
+}
+
+// catchUp has a majority confirm that the server has caught up with all earlier changes: a deposed
+// leader answers a sync, too.
+func (d *Driver) catchUp(ctx context.Context) error {
+	err := d.conn.Confirm(ctx)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil // that is an answer, too
+	}
+	return err
 }
 
 // remove deletes a ticket's node, and the name's node with the last ticket. For

@@ -31,6 +31,14 @@ func init() {
 			old: "if err := d.conn.Sync(ctx); err != nil {", new: "if err := ctx.Err(); err != nil {",
 		},
 		mutant{
+			name: "zookeeper: a deposed leader is believed that there is no ticket to break", file: dir + "inspect.go",
+			old: "\tif err := d.catchUp(ctx); err != nil {\n\t\treturn err\n\t}\n", new: "",
+		},
+		mutant{
+			name: "zookeeper: a release does not wait for the Acquire of its ticket", file: dir + "lease.go",
+			old: "\tif err := d.giveUp(ctx, h); err != nil {\n\t\treturn err\n\t}\n", new: "",
+		},
+		mutant{
 			name: "zookeeper: a try is queued though the queue has changed", file: dir + "store.go",
 			old: "version = seen.version", new: "_ = seen.version",
 		},

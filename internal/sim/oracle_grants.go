@@ -198,7 +198,7 @@ func (o *oracle) released(c *call, err error) {
 	for _, p := range c.parts {
 		begun = p.releasing
 		if !c.p.isDead() {
-			gone := o.goneAfter(c, err)
+			gone := o.goneAfter(p, err)
 			if c.p.isClosing() { // Close may have left it to end by itself
 				gone = latest(gone, p.gone)
 			}
@@ -229,12 +229,12 @@ func (o *oracle) reenters(c *call) bool {
 
 // goneAfter is when a ticket has gone after a release that was answered with err. A call that re-enters the lock meanwhile
 // has a handle, too, and releases it when it fails. With mu held.
-func (o *oracle) goneAfter(c *call, err error) time.Time {
-	now := time.Now()
+func (o *oracle) goneAfter(p *part, err error) time.Time {
+	c, now := p.c, time.Now()
 	gone, end := now, c.ended.Add(c.s.minHold)
-	kept := c.s.minHold > 0 && end.After(now)
+	kept := c.s.minHold > 0 && end.After(p.releasing) // observers may have heard of it until after its end
 	if kept {
-		gone = end.Add(time.Second)
+		gone = latest(now, end.Add(time.Second))
 	}
 	later := kept || c.s.verb == "do" // it is removed after the answer: Do does not wait long for the store's, nor for Close
 	if err != nil || o.reenters(c) || later && o.w.disturbed(c.p.name, now, now) || c.s.verb == "do" && c.p.isClosing() {

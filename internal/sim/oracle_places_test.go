@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -193,6 +194,20 @@ func TestKindOfMessage(t *testing.T) {
 	} {
 		if got := kindOfMessage(what); got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+}
+
+// The row of a ticket whose process has expired is none: a late request that finds it has not brought it back.
+func TestRowOfAnExpiredProcess(t *testing.T) {
+	for alive, want := range map[time.Duration]int{-time.Second: 0, time.Second: 1} {
+		w := &world{begun: time.Now(), names: make(map[string]string), departed: map[string]departed{"id": {name: "n0"}}}
+		d := newDatabase(&server{w: w})
+		d.tables.processes[7] = &pgProcess{alive: d.time() + alive.Microseconds()}
+		d.tables.tickets["n0"] = []*pgTicket{{name: "n0", id: "id", process: 7}}
+		d.call("acquire", []any{"n0", "id", int64(7), false, int64(math.MaxInt64), int64(1e6), true, "", "", int64(0)})
+		if len(w.broken) != want {
+			t.Errorf("the process lives for %v: violations: %v, want %d", alive, w.broken, want)
 		}
 	}
 }

@@ -68,3 +68,21 @@ func TestIsWhole(t *testing.T) {
 		}
 	})
 }
+
+// A ticket that was released within its minimum hold is removed when that is over, and later if a fault keeps its process from
+// it, also if the release has come back after the minimum hold, since an observer was slow.
+func TestGoneAfterTheMinimumHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{begun: time.Now()}
+		o := newOracle(w)
+		c := &call{p: &process{w: w, name: "p0"}, s: &step{ttl: 10 * time.Second, minHold: 30 * time.Millisecond}, begun: time.Now(), ended: time.Now()}
+		time.Sleep(60 * time.Millisecond)
+		w.fault("mute", "", time.Now().Add(time.Second))
+		for after, later := range map[time.Duration]bool{10 * time.Millisecond: true, 40 * time.Millisecond: false} {
+			gone := o.goneAfter(&part{c: c, releasing: w.begun.Add(after)}, nil)
+			if gone.After(time.Now().Add(time.Second)) != later {
+				t.Errorf("released after %v: gone %v after that was answered; want later than the fault: %t", after, time.Until(gone), later)
+			}
+		}
+	})
+}

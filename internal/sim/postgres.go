@@ -140,7 +140,10 @@ func (d *database) call(op string, args []any) ([][]any, []pgNotice) {
 	defer d.mu.Unlock()
 	c := &pgCall{pgTables: &d.tables, now: d.time()}
 	rows := c.do(op, args)
-	d.s.w.comesBack(d.s, texts(args), func(name, id string, _ time.Time) bool { return c.byID(name, id) != nil })
+	d.s.w.comesBack(d.s, texts(args), func(name, id string, _ time.Time) bool {
+		t := c.byID(name, id)
+		return t != nil && c.live(t) // else it is the row of a process that has expired, which nobody has removed yet
+	})
 	d.s.w.message("%s: %s %v: %v %v", d.s.name, op, args, rows, c.notices)
 	return rows, c.notices
 }

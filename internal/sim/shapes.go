@@ -33,7 +33,7 @@ func (p *plan) shape(g *grammar) bool {
 	case "etcd":
 		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.interlude, p.deafness, p.recluse}, 5
 	case "zookeeper":
-		shapes, every = []func(*grammar, *stream){p.reuse, p.turnstile, p.hermit, p.rush}, 5
+		shapes, every = []func(*grammar, *stream){p.reuse, p.turnstile, p.hermit, p.rush, p.breaker}, 5
 	case "consul":
 		shapes, every = []func(*grammar, *stream){p.reuse, p.reuse, p.pretender}, 6
 	case "memcached":
@@ -546,6 +546,19 @@ func (p *plan) hermit(g *grammar, s *stream) {
 	one.hold = s.between(time.Second, 10*time.Second)
 	p.processes[1].start, p.processes[1].threads = 50*time.Millisecond, [][]step{{one}}
 	p.faults = []faultPlan{{kind: "stale", process: "p0", at: s.between(100*time.Millisecond, 5*time.Second), lasts: s.between(5*time.Second, time.Minute)}}
+}
+
+// breaker has a process break tickets by a server that was the leader, perhaps, and is cut off from the others.
+func (p *plan) breaker(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	one.hold = s.between(300*time.Millisecond, 3*time.Second)
+	p.processes[0].threads = [][]step{{one, one, one}}
+	var steps []step
+	for range 4 {
+		steps = append(steps, step{verb: "sleep", hold: s.between(100*time.Millisecond, time.Second)}, step{verb: "break", names: one.names, wait: -1})
+	}
+	p.processes[1].threads = [][]step{steps}
+	p.faults = []faultPlan{{kind: "stale", process: "p1", at: s.between(50*time.Millisecond, time.Second), lasts: s.between(2*time.Second, 10*time.Second)}}
 }
 
 // rush has readers try again and again to come in beside another one, and writers wait.
