@@ -131,8 +131,8 @@ func parts(err error) []error {
 		return []error{err}
 	}
 	if marked := joined.Unwrap(); len(marked) == 2 && err.Error() == marked[0].Error() {
-		switch all := parts(marked[0]); marked[1] { //nolint:errorlint // the bare sentinels
-		case ErrUnavailable:
+		switch all := parts(marked[0]); marked[1] {
+		case ErrUnavailable: //nolint:errorlint // the bare sentinel
 			for i, e := range all {
 				all[i] = driver.Unavailable(e)
 			}
