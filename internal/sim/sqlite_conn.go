@@ -200,18 +200,20 @@ func (c *diskConn) wait(what string) {
 	if c.begun != "" && !held && !c.rnd.one(8) {
 		at = now
 	}
+	late := c.one.late("drop")
 	if writes(what) && c.p.plays("lag", c.rnd) {
-		at = at.Add(c.p.lag(c.rnd))
+		late += c.p.lag(c.rnd)
 	}
 	if c.begun == "" && c.one.is("hold") && c.one.writes > 0 {
 		c.p.sleepOrWritten(c.one.lasts, c.one, "hold")
 	} else {
-		at = at.Add(c.one.late("hold") + c.one.late("drop"))
+		late += c.one.late("hold")
 	}
-	const longest = 7 * time.Second // for which others wait, beyond the driver's busy timeout
-	if late := now.Add(longest); c.begun != "" && !held && at.After(late) {
-		at = late
+	if c.begun != "" {
+		const longest = 7 * time.Second // for which others wait, beyond the driver's busy timeout
+		late = min(late, longest)
 	}
+	at = at.Add(late)
 	c.sleep(at)
 	for paused, _, _ := c.p.s.state(); paused.After(time.Now()) && !c.isDead(); paused, _, _ = c.p.s.state() {
 		c.sleep(paused.Add(c.rnd.upTo(c.p.usual)))
