@@ -261,7 +261,10 @@ func (c *bankClient) Acquire(ctx context.Context, r driver.Request) (driver.Gran
 	var last error
 	for {
 		g, err = askWithin(ctx, c, c.b.quiet, "wait for "+r.Name+" "+c.p.w.ticket(r.ID), func(served context.Context) (driver.Grant, error) { return c.b.wait(served, r.ID) })
-		if g.Asked = asked; err == nil && c.b.claims && r.Renewed && r.MinHold == 0 {
+		if asked.Before(g.Asked) { // as above
+			g.Asked = asked
+		}
+		if err == nil && c.b.claims && r.Renewed && r.MinHold == 0 {
 			return g, nil
 		}
 		if err == nil { // the lease has to count from a request that is older than the grant, or from one of its own
