@@ -174,9 +174,9 @@ func (o *oracle) free(name string, asked time.Time) {
 // been wrong before, and that this store has left without any sign of life.
 func (o *oracle) primarySilent(c *call) bool {
 	o.mu.Lock()
-	queued := c.parts[c.s.names[0]].queued
+	queued, rejoined := c.parts[c.s.names[0]].queued, c.parts[c.s.names[0]].rejoined
 	o.mu.Unlock()
-	if c.s.verb != "acquire" || c.p.plan.observer != "" || queued.IsZero() {
+	if c.s.verb != "acquire" || c.p.plan.observer != "" || queued.IsZero() || rejoined { // the second one may have answered then
 		return false
 	}
 	o.w.mu.Lock()
