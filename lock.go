@@ -185,6 +185,7 @@ func (k *Lock) Context(parent context.Context) context.Context {
 	forget := k.onEnd(func(err error) {
 		go cancel(err) // which also calls methods of parent, a caller's: they may block
 		<-ctx.Done()
+		_ = context.Cause(ctx) // waits until the contexts that were derived from ctx have ended, too
 	})
 	context.AfterFunc(ctx, forget)
 	return ctx

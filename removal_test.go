@@ -339,6 +339,9 @@ func TestTicketOutlivesItsContexts(t *testing.T) {
 				runtime.Gosched()
 			}
 		},
+		"Release": func(_ *pusher, _ *locker.Client, k *locker.Lock, _ driver.Hold) {
+			_ = k.Release(context.Background())
+		},
 		"a loss beside Release": func(p *pusher, _ *locker.Client, k *locker.Lock, h driver.Hold) {
 			go p.notify(h, errors.New("deleted"))
 			_ = k.Release(context.Background())
@@ -353,9 +356,14 @@ func TestTicketOutlivesItsContexts(t *testing.T) {
 				p := &pusher{stub: newStub()}
 				l := locker.New(p)
 				k := acquire(t, l, "a")
-				ctxs := make([]context.Context, 200)
-				for i := range ctxs {
+				ctxs := make([]context.Context, 400)
+				for i := range 200 {
 					ctxs[i] = k.Context(t.Context())
+				}
+				for i := range 200 { // those derived from one end after it
+					derived, cancel := context.WithCancel(ctxs[0])
+					defer cancel()
+					ctxs[200+i] = derived
 				}
 				var alive atomic.Int64
 				p.release = func(ctx context.Context, h driver.Hold, next releaseFunc) error {
@@ -504,4 +512,32 @@ func TestHeldLocksDoNotFillTheBook(t *testing.T) {
 		}
 		back()
 	})
+}
+
+// Close removes the ticket of a lock that is lost at the same moment.
+func TestCloseBesideALoss(t *testing.T) {
+	for range 100 {
+		p := &pusher{stub: newStub()}
+		other := p.Join()
+		l := locker.New(p)
+		k := acquire(t, l, "a")
+		for range 500 {
+			_ = k.Context(t.Context())
+		}
+		q, err := p.Inspect(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go p.notify(driver.Hold{Name: "a", ID: q[0].ID, Token: q[0].Token}, errors.New("deleted"))
+		for k.Err() == nil {
+			runtime.Gosched()
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if q, err := other.Inspect(t.Context(), "a"); err != nil || len(q) > 0 {
+			t.Fatalf("left after Close: %v, %v", q, err)
+		}
+		_ = other.Close()
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +139,59 @@ func TestFallbackHearsThePrimary(t *testing.T) {
 		release(t, other)
 		release(t, <-got)
 		p.reported(t, 1)
+	})
+}
+
+// halfAway is a store of two servers, each with some of the names, whose Ping asks both. One of them can be away.
+type halfAway struct {
+	*memory.Driver // the other one
+	away           atomic.Bool
+}
+
+func (h *halfAway) Ping(context.Context) error {
+	if h.away.Load() {
+		return errDown
+	}
+	return nil
+}
+
+func (h *halfAway) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if h.away.Load() && r.Name == "away" {
+		return driver.Grant{}, driver.NoTicket(errDown)
+	}
+	return h.Driver.Acquire(ctx, r)
+}
+
+// A primary that grants a waiter is away all the same if it does not answer Pings: one of its servers may be.
+func TestFallbackOfAStoreThatIsHalfAway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		first := memory.New()
+		half := &halfAway{Driver: first.Join()}
+		l, elsewhere := locker.New(compose.Fallback(half, memory.New())), locker.New(first)
+		defer l.Close()
+		defer elsewhere.Close()
+		take := func(l *locker.Client, name string) *locker.Lock {
+			k, err := l.Acquire(t.Context(), name)
+			if err != nil {
+				t.Error(err)
+			}
+			return k
+		}
+		before, got := take(elsewhere, "waited for"), make(chan *locker.Lock)
+		go func() { got <- take(l, "waited for") }()
+		time.Sleep(10 * time.Millisecond)
+		half.away.Store(true)
+		release(t, take(l, "away"))
+		time.Sleep(10 * time.Second)
+		k := take(l, "x") // on the secondary
+		release(t, before)
+		waited := <-got
+		if again, err := l.TryAcquire(t.Context(), "x"); !errors.Is(err, locker.ErrNotAcquired) {
+			t.Errorf("%v is held, and %v was granted beside it: %v", k, again, err)
+		}
+		release(t, k)
+		release(t, waited)
+		half.away.Store(false)
 	})
 }
 

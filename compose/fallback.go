@@ -26,9 +26,9 @@ const DefaultPatience = 2 * time.Second
 // A request that the primary has not answered also starts a probe in the background: a
 // Ping, with half of the patience. If that has no answer either, the primary is away.
 // Then requests go to the secondary at once, until the primary answers one of the Pings
-// that follow, at most a second apart, or a request that waits there since before. While
-// the primary answers soon, no Ping is sent. A primary that answers Pings is asked, even
-// if it leaves the requests for some names without an answer.
+// that follow, at most a second apart, or says that a ticket that waited there is lost.
+// While the primary answers soon, no Ping is sent. A primary that answers Pings is asked,
+// even if it leaves the requests for some names without an answer.
 //
 // # When it grants twice
 //
@@ -197,8 +197,10 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 		}
 	}
 	g, err := f.stores[primary].Acquire(asking, r)
+	if errors.Is(err, driver.ErrLost) {
+		f.outages[primary].lost()
+	}
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) {
-		f.outages[primary].answered()
 		return g, err
 	}
 	if ctx.Err() == nil && asking.Err() != nil && !driver.IsUnavailable(err) {

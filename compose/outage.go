@@ -12,8 +12,8 @@ import (
 
 // outage is what Fallback knows of an outage of one of its stores. A request without an answer
 // starts a probe: one Ping, and if that has no answer either, more of them with a back-off,
-// until the store answers one, or an acquisition that waits there since before. Meanwhile the
-// store is away: no acquisition asks a primary that is.
+// until the store answers one, or says that a ticket is lost. Meanwhile the store is away: no
+// acquisition asks a primary that is.
 //
 // The request alone does not make the store away. It may be one that hangs for a reason
 // of its own, such as a row that somebody has locked, and with a limit that is too short for
@@ -27,14 +27,16 @@ type outage struct {
 	mu      sync.Mutex
 	probing bool
 	away    error // why; nil: as far as is known, the store answers
-	answers int   // to acquisitions: a Ping without an answer says nothing if one came meanwhile
+	losses  int   // that the store has told: a Ping without an answer says nothing if one came meanwhile
 }
 
-// answered notes the answer to an acquisition.
-func (o *outage) answered() {
+// lost ends the outage: the store has forgotten a waiter while it was away, and has just said so. The waiter's next request,
+// which follows at once, must not go to the other store. A grant says less: a store of several servers may
+// grant some names while it is away for others.
+func (o *outage) lost() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.answers++
+	o.losses++
 	o.away = nil
 }
 
@@ -59,11 +61,11 @@ func (o *outage) probe() {
 	pause := retry.Backoff{First: 100 * time.Millisecond, Most: time.Second}
 	for {
 		o.mu.Lock()
-		answers := o.answers
+		losses := o.losses
 		o.mu.Unlock()
 		away := o.ping()
 		o.mu.Lock()
-		if o.answers != answers {
+		if o.losses != losses {
 			away = nil
 		}
 		o.away, o.probing = away, away != nil

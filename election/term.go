@@ -73,7 +73,8 @@ func (t *Term) Context(parent context.Context) context.Context {
 }
 
 // stop ends the term and its contexts. They have ended when it returns, so that the
-// release of the lock, which comes after it, is not the cause of their end.
+// release of the lock, which comes after it, is not the cause of their end. To end a
+// context also calls methods of its parent, a caller's: stop does not wait for those.
 func (t *Term) stop() {
 	t.stopped.Do(func() { // a second call waits for the first
 		t.end(ErrSteppedDown)
@@ -81,8 +82,10 @@ func (t *Term) stop() {
 		all := t.contexts
 		t.contexts = nil
 		t.mu.Unlock()
-		for _, cancel := range all {
-			cancel(context.Cause(t.ctx))
+		for ctx, cancel := range all {
+			go cancel(context.Cause(t.ctx))
+			<-ctx.Done()
+			_ = context.Cause(ctx) // waits until those that were derived from ctx have ended, too
 		}
 	})
 }

@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,55 @@ func TestPanicAtStepDown(t *testing.T) {
 			t.Errorf("panicked: %t; left: %q, %v", panicked, names, err)
 		}
 	})
+}
+
+// meddler is a caller's context whose method calls a function, once.
+type meddler struct {
+	context.Context
+	f *atomic.Pointer[func()]
+}
+
+func (m meddler) Value(key any) any {
+	if f := m.f.Swap(nil); f != nil {
+		(*f)()
+	}
+	return m.Context.Value(key)
+}
+
+// A caller's context that blocks, or calls StepDown itself, holds up no end of a term.
+func TestMeddlingContext(t *testing.T) {
+	for name, meddle := range map[string]func(*election.Term, <-chan struct{}){
+		"blocks":   func(_ *election.Term, end <-chan struct{}) { <-end },
+		"StepDown": func(term *election.Term, _ <-chan struct{}) { _ = term.StepDown(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := memorytest.New(t).Join()
+			end := make(chan struct{})
+			defer close(end)
+			done := make(chan error, 1)
+			go func() {
+				done <- candidate(t, l).Run(t.Context(), func(_ context.Context, term *election.Term) error {
+					base, cancel := context.WithCancel(context.Background())
+					defer cancel()
+					m := meddler{base, new(atomic.Pointer[func()])}
+					_ = term.Context(m)
+					f := func() { meddle(term, end) }
+					m.f.Store(&f)
+					go func() { _ = term.StepDown(context.Background()) }()
+					<-term.Done()
+					return election.ErrResign
+				})
+			}()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("Run has not come back ten seconds after the function has")
+			}
+		})
+	}
 }
 
 // The contexts of a term that was ended by StepDown have that cause, though the function
