@@ -119,9 +119,6 @@ func (a *acquisition) queue() (*Lock, error) {
 			return nil, err
 		case errors.Is(err, driver.ErrLost):
 			rejoins = true
-			if a.pending != nil { // the store has answered
-				a.pending.joined()
-			}
 			a.c.notify(a.parent, a.event(EventRejoined, err))
 		case !rejoins || !errors.Is(err, ErrUnavailable):
 			return nil, err

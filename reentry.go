@@ -75,7 +75,7 @@ type ownerKey struct{ name, owner string }
 type pending struct {
 	shared bool
 	once   sync.Once     // closes queued
-	queued chan struct{} // closed when the store has confirmed that the ticket is queued, or has lost it
+	queued chan struct{} // closed when the store has confirmed that the ticket is queued
 	ended  chan struct{} // closed when the acquisition has ended
 }
 
@@ -105,7 +105,7 @@ func (ls *leases) finishOwned(key ownerKey, p *pending) {
 	close(p.ended)
 }
 
-// joined notifies the goroutines that wait for p that the store has answered.
+// joined notifies the goroutines that wait for p that its ticket is queued.
 func (p *pending) joined() { p.once.Do(func() { close(p.queued) }) }
 
 // runOwned re-enters what the owner holds, waits for another goroutine's

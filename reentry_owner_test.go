@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 )
 
@@ -76,28 +75,6 @@ func TestOwnerTakesOverAStoreThatHangs(t *testing.T) {
 		want(t, <-failed, locker.ErrUnavailable)
 		if d := time.Since(begun); d > 10100*time.Millisecond {
 			t.Errorf("failed after %v", d)
-		}
-	})
-}
-
-// A goroutine waits for another one of its owner, whose leases are over when they are granted: the store
-// answers, and is not to blame.
-func TestOwnerWaitsForLeasesThatAreOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStub()
-		s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
-			g, err := next(ctx, r)
-			time.Sleep(5 * time.Millisecond)
-			return g, err
-		}
-		l := locker.New(s)
-		defer l.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { _, _ = l.Acquire(ctx, "a", locker.WithOwner("me"), locker.WithTTL(time.Millisecond)) }()
-		time.Sleep(time.Millisecond)
-		if _, err := l.Acquire(ctx, "a", locker.WithOwner("me"), locker.WithWait(time.Second)); !errors.Is(err, locker.ErrNotAcquired) || errors.Is(err, locker.ErrUnavailable) {
-			t.Errorf("%v, want ErrNotAcquired alone", err)
 		}
 	})
 }
