@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/marked"
 )
 
 // Test for these errors with errors.Is.
@@ -50,12 +51,15 @@ type Error struct {
 func (e *Error) Error() string {
 	text := "locker: " + e.Op
 	if e.Name != "" {
-		text += fmt.Sprintf(" %.*q", maxText, e.Name) // an invalid one may be of any length
+		text += fmt.Sprintf(" %.*q", maxText, e.Name)
+	}
+	if len(e.Name) > maxText { // an invalid name, or several
+		text += "…"
 	}
 	if e.Store != "" {
 		text += " on " + e.Store
 	}
-	return fmt.Sprintf("%s: %v", text, e.Err)
+	return text + ": " + strings.ReplaceAll(fmt.Sprint(e.Err), "\n", ": ") // a driver may have joined errors
 }
 
 // Unwrap returns the cause.
@@ -120,9 +124,18 @@ func isOneOf(e error, reasons []error) bool {
 	return false
 }
 
-// parts returns the errors that errors.Join has joined, and that driver.Unavailable or
-// driver.NoTicket may have marked. Of NoTicket nobody asks any more.
+// parts returns the errors that errors.Join has joined, and that the driver may have marked as
+// ErrUnavailable. The mark of driver.NoTicket goes: the core has looked at it by now.
 func parts(err error) []error {
+	if m, ok := err.(*marked.Error); ok { //nolint:errorlint // only what is marked itself
+		all := parts(m.Err)
+		for i := range all {
+			if errors.Is(m, ErrUnavailable) {
+				all[i] = driver.Unavailable(all[i])
+			}
+		}
+		return all
+	}
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		if err == nil {
@@ -130,22 +143,13 @@ func parts(err error) []error {
 		}
 		return []error{err}
 	}
-	if marked := joined.Unwrap(); len(marked) == 2 && err.Error() == marked[0].Error() {
-		switch all := parts(marked[0]); marked[1] {
-		case ErrUnavailable: //nolint:errorlint // the bare sentinel
-			for i, e := range all {
-				all[i] = driver.Unavailable(e)
-			}
-			return all
-		case driver.ErrNoTicket:
-			return all
-		}
-	}
 	var all []error
 	var texts []string
 	for _, e := range joined.Unwrap() {
-		all = append(all, parts(e)...)
-		texts = append(texts, e.Error())
+		if e != nil {
+			all = append(all, parts(e)...)
+			texts = append(texts, e.Error())
+		}
 	}
 	if err.Error() != strings.Join(texts, "\n") {
 		return []error{err} // not by errors.Join: it has a text of its own

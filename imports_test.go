@@ -21,13 +21,14 @@ var layers = []struct {
 	why    string
 }{
 	{"internal/retry", func(_, p string) bool { return standard(p) }, "every layer imports it"},
+	{"internal/marked", func(_, p string) bool { return standard(p) }, "the core and the driver interface import it"},
 	{"internal/machine", func(_, p string) bool { return standard(p) }, "a driver imports it"},
 	{
-		".", func(_, p string) bool { return standard(p) || p == module+"/driver" },
+		".", func(_, p string) bool { return standard(p) || p == module+"/driver" || p == module+"/internal/marked" },
 		"the core knows no store and depends on the standard library alone",
 	},
 	{
-		"driver", func(_, p string) bool { return standard(p) },
+		"driver", func(_, p string) bool { return standard(p) || p == module+"/internal/marked" },
 		"the driver interface depends on the standard library alone",
 	},
 	{

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"syscall"
+
+	"github.com/lockerproject/locker/internal/marked"
 )
 
 var (
@@ -45,14 +47,8 @@ func mark(err, sentinel error) error {
 	if err == nil || errors.Is(err, sentinel) {
 		return err
 	}
-	return &marked{err: err, sentinel: sentinel}
+	return &marked.Error{Err: err, Sentinel: sentinel}
 }
-
-// marked wraps a sentinel beside err, without changing its text.
-type marked struct{ err, sentinel error }
-
-func (m *marked) Error() string   { return m.err.Error() }
-func (m *marked) Unwrap() []error { return []error{m.err, m.sentinel} }
 
 // IsUnavailable reports whether err means that the store did not answer or refuses
 // everybody: err is marked as [ErrUnavailable], is a network error, which drivers
