@@ -146,60 +146,17 @@ func TestVanishedTables(t *testing.T) {
 	})
 }
 
-// What somebody drops beside the table of tickets is created again, by the next request that needs it and may create. Others say
-// how to create it.
+// If somebody drops what is there beside the table of tickets, the error says how to create it.
 func TestPartsThatVanish(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db := connect(t, srv, "")
-		for i, part := range []string{"PROCEDURE PREFIX_clock_VERSION", "TABLE PREFIX_slots", "TABLE PREFIX_processes", "TABLE PREFIX_tx"} {
+		for _, part := range []string{"PROCEDURE PREFIX_clock_VERSION", "TABLE PREFIX_slots", "TABLE PREFIX_processes", "TABLE PREFIX_tx"} {
 			_, d, prefix := fresh(t, db)
 			must(t, d.Ping(t.Context()))
-			_, few := join(t, db, prefix, mysql.WithoutCreate())
-			r := request("1", true)
-			g, err := few.Acquire(t.Context(), r)
-			must(t, err)
 			do(t, db, "DROP "+strings.NewReplacer("PREFIX", prefix, "VERSION", strings.Trim(mysql.SlotColumn, "`")).Replace(part))
-			if err := few.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "mysql.Schema") {
+			if err := d.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "mysql.Schema") {
 				t.Errorf("%s: the error is %v", part, err)
 			}
-			must(t, d.Ping(t.Context()))
-			must(t, few.Renew(t.Context(), r.Hold(g.Token), time.Minute))
-			next, err := few.Acquire(t.Context(), driver.Request{Name: "b", ID: fmt.Sprint("b-", i), TTL: time.Minute})
-			must(t, err)
-			if next.Token <= g.Token {
-				t.Errorf("%s: token %d after %d", part, next.Token, g.Token)
-			}
-		}
-	})
-}
-
-// A wait ends, with the reason, when the server has refused the heartbeats of its process for so long that the ticket has
-// expired: a right was revoked, or the tables have vanished.
-func TestWaitOfARefusedProcess(t *testing.T) {
-	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		root := connect(t, srv, "?multiStatements=true")
-		for says, statement := range map[string]string{
-			"denied":   "REVOKE UPDATE ON PREFIX_processes FROM ACCOUNT@'%'",
-			"vanished": "DROP TABLE PREFIX_tickets, PREFIX_processes, PREFIX_slots, PREFIX_tx",
-		} {
-			_, holder, prefix := fresh(t, root)
-			_, err := holder.Acquire(t.Context(), request("1", true))
-			must(t, err)
-			as, user := configOf(t, srv.URL()), fmt.Sprintf("w%d_%d", time.Now().UnixNano()%1e9, prefixes.Add(1))
-			sql := strings.NewReplacer("PREFIX", prefix, "ACCOUNT", user).Replace
-			do(t, root, sql("CREATE USER ACCOUNT@'%' IDENTIFIED BY 's3cret'; GRANT EXECUTE ON "+as.DBName+".* TO ACCOUNT@'%'"))
-			for _, table := range []string{"tickets", "processes", "slots", "tx"} {
-				do(t, root, sql("GRANT SELECT, INSERT, UPDATE, DELETE ON PREFIX_"+table+" TO ACCOUNT@'%'"))
-			}
-			_, d := join(t, connectTo(t, fmt.Sprintf("mysql://%s:s3cret@%s/%s", user, as.Addr, as.DBName), ""), prefix, mysql.WithLiveness(time.Second))
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-			r := request("2", true)
-			r.Joined = func() { do(t, root, sql(statement)) }
-			_, err = d.Acquire(ctx, r)
-			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), says) || errors.Is(err, driver.ErrUnavailable) {
-				t.Errorf("the wait ended with %v, want %q", err, says)
-			}
-			cancel()
 		}
 	})
 }

@@ -31,10 +31,13 @@ func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 		down, err = err, nil
 	}
 	backoff := retry.Backoff{First: 5 * time.Millisecond, Most: 250 * time.Millisecond} // a lock wait may last for 0 s
-	for waits := true; waits && err == nil; {
+	for err == nil {
 		_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", valuesOf(name, "")))
-		if waits = code(err) == errLockTimeout && retry.Sleep(ctx, backoff.Next(), nil); waits {
-			err = d.lasts(ctx, tx, err)
+		if code(err) != errLockTimeout {
+			break
+		}
+		if err = d.lasts(ctx, tx, err); err == nil && !retry.Sleep(ctx, backoff.Next(), nil) {
+			err = context.Cause(ctx)
 		}
 	}
 	if code(err) == errNoTable {

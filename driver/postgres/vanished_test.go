@@ -60,69 +60,18 @@ func TestTablesThatVanish(t *testing.T) {
 	}
 }
 
-// What somebody drops beside the table of tickets is created again, by the next request that needs it and may create. Others say
-// how to create it.
+// If somebody drops what is there beside the table of tickets, the error says how to create it.
 func TestPartsThatVanish(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	for _, part := range []string{"FUNCTION PREFIX_acquireVERSION", "FUNCTION PREFIX_renewVERSION", "TABLE PREFIX_processes CASCADE", "SEQUENCE PREFIX_token"} {
 		prefix := unique()
 		d, p := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
 		ok(t, d.Ping(t.Context()))
-		few, _ := newDriver(t, srv.URL(), postgres.WithPrefix(prefix), postgres.WithoutCreate())
-		r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
-		g, err := few.Acquire(t.Context(), r)
+		_, err := p.Exec(t.Context(), "DROP "+strings.NewReplacer("PREFIX", prefix, "VERSION", postgres.Version).Replace(part), pgx.QueryExecModeSimpleProtocol)
 		ok(t, err)
-		_, err = p.Exec(t.Context(), "DROP "+strings.NewReplacer("PREFIX", prefix, "VERSION", postgres.Version).Replace(part), pgx.QueryExecModeSimpleProtocol)
-		ok(t, err)
-		if err = few.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "postgres.Schema") {
+		if err = d.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "postgres.Schema") {
 			t.Errorf("%s: the error is %v", part, err)
 		}
-		ok(t, d.Ping(t.Context()))
-		ok(t, few.Renew(t.Context(), r.Hold(g.Token), time.Minute))
-		next, err := few.Acquire(t.Context(), driver.Request{Name: "b", ID: "2", TTL: time.Minute})
-		ok(t, err)
-		if next.Token <= g.Token {
-			t.Errorf("%s: token %d after %d", part, next.Token, g.Token)
-		}
-	}
-}
-
-// A wait ends, with the reason, when the database has refused the heartbeats of its process for so long that the ticket has
-// expired: a right was revoked, or the tables have vanished.
-func TestWaitOfARefusedProcess(t *testing.T) {
-	srv := testbed.SharedPostgres(t)
-	for sql, says := range map[string]string{
-		"REVOKE UPDATE ON PREFIX_processes FROM USER":                          "permission denied",
-		"DROP VIEW PREFIX_queues; DROP TABLE PREFIX_processes, PREFIX_tickets": "vanished",
-	} {
-		t.Run(says, func(t *testing.T) {
-			t.Parallel()
-			prefix, user := unique(), unique()
-			holder, admin := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
-			exec := func(sql string) {
-				t.Helper()
-				_, err := admin.Exec(t.Context(), strings.NewReplacer("USER", user, "PREFIX", prefix).Replace(sql), pgx.QueryExecModeSimpleProtocol)
-				ok(t, err)
-			}
-			r := driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true}
-			_, err := holder.Acquire(t.Context(), r)
-			ok(t, err)
-			exec("CREATE ROLE USER LOGIN PASSWORD 'USER'; GRANT ALL ON PREFIX_tickets, PREFIX_processes, PREFIX_token TO USER")
-			t.Cleanup(func() {
-				_, _ = admin.Exec(context.Background(), "DROP OWNED BY "+user+"; DROP USER "+user, pgx.QueryExecModeSimpleProtocol)
-			})
-			p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = user, user })
-			d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithLiveness(time.Second))
-			ok(t, err)
-			t.Cleanup(func() { ok(t, d.Close()) })
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-			defer cancel()
-			r.ID, r.Joined = "2", func() { exec(sql) }
-			_, err = d.Acquire(ctx, r)
-			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), says) || errors.Is(err, driver.ErrUnavailable) {
-				t.Errorf("the wait ended with %v, want %q", err, says)
-			}
-		})
 	}
 }
 

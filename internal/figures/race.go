@@ -78,7 +78,7 @@ type race struct {
 	given    chan struct{} // a value for each of the first grants
 	measured atomic.Bool   // grants are counted
 
-	// The lock under test guards these.
+	mu       sync.Mutex // the lock under test guards these, too, but a race detector does not see that of every store
 	last     int       // who was granted last; -1: nobody yet
 	at       time.Time // when that was
 	counts   []int
@@ -120,6 +120,8 @@ func (x *race) granted(me int) {
 	case x.given <- struct{}{}:
 	default:
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.measured.Load() {
 		x.counts[me]++
 		if x.last >= 0 && x.last != me {

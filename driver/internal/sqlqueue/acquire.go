@@ -135,6 +135,9 @@ func (e *Engine) granted(ctx context.Context, r driver.Request, o outcome) (driv
 	provisional := min(r.TTL, e.opts.Liveness)
 	if r.Renewed && r.MinHold == 0 && time.Until(o.until) >= provisional/2 {
 		g := driver.Grant{Token: o.token, Asked: o.until.Add(-provisional)}
+		if now := time.Now(); g.Asked.After(now) { // a late request for the ticket has lengthened its lease
+			g.Asked = now
+		}
 		if provisional < r.TTL {
 			g.Claim = provisional
 		}

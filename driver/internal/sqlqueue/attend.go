@@ -4,8 +4,6 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
-
-	"github.com/lockerproject/locker/driver"
 )
 
 // task is the background task that keeps the waiting tickets of this process alive, and detects what no notice
@@ -142,13 +140,9 @@ func (t *task) heartbeat() {
 	switch {
 	case err != nil:
 		t.failed(err)
-		refused := ctx.Err() == nil && e.store.Class(err)&Passing == 0 && !driver.IsUnavailable(err)
-		if refused && b.answeredAgo() > e.opts.Liveness { // no later one would succeed
-			b.expired(process, err)
-		}
 		return
 	case !alive:
-		b.expired(process, driver.ErrLost)
+		b.expired(process)
 		return
 	}
 	if b.compare(granted, process, false) {

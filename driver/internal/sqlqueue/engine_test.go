@@ -276,7 +276,7 @@ func TestGrantUnderAFormerID(t *testing.T) {
 			former := e.book.current()
 			_, _, _ = e.heartbeat(t.Context(), former, true)
 			time.Sleep(liveness + time.Second)
-			e.book.expired(former, driver.ErrLost)
+			e.book.expired(former)
 			_, _, _ = e.heartbeat(t.Context(), e.book.current(), true)
 			e.deliver([]Grant{{ID: "1", Token: 1, Heartbeat: 1}})
 			a.Result, a.Due = Queued, time.Hour

@@ -57,8 +57,8 @@ func (b *book) lastFault() error {
 	return b.fault
 }
 
-// expired ends the waits of a process whose row has expired.
-func (b *book) expired(process int64, why error) {
+// expired ends the waits of a process that the database reports as expired.
+func (b *book) expired(process int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.process != process {
@@ -67,7 +67,7 @@ func (b *book) expired(process int64, why error) {
 	b.nextID()
 	for _, w := range b.byID {
 		if w.process == process && !w.queued.IsZero() {
-			b.end(w, outcome{err: why})
+			b.end(w, outcome{err: driver.ErrLost})
 		}
 	}
 }
@@ -77,13 +77,6 @@ func (b *book) leave() (process int64, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.nextID()
-}
-
-// answeredAgo is how long ago the last heartbeat was answered.
-func (b *book) answeredAgo() time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return time.Since(b.answered)
 }
 
 // heartbeatEvery is the time between two heartbeats.
@@ -122,7 +115,7 @@ func (e *Engine) register(ctx context.Context, then int64, asked time.Time) erro
 		return nil
 	}
 	if registered {
-		e.book.expired(process, driver.ErrLost)
+		e.book.expired(process)
 	}
 	err := Do(ctx, e, Twice, func() (err error) {
 		for late := true; late && !e.life.Closed(); {
@@ -144,7 +137,7 @@ func (e *Engine) showNewProcess(ctx context.Context) error {
 	process := e.book.current()
 	alive, _, err := e.heartbeat(ctx, process, true)
 	if err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued
-		e.book.expired(process, driver.ErrLost)
+		e.book.expired(process)
 		_, _, err = e.heartbeat(ctx, e.book.current(), true)
 	}
 	return err

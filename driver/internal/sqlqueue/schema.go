@@ -58,10 +58,10 @@ func (s *Schema) missing(missing, cause error) error {
 	return fmt.Errorf("tables of locker are missing (%w)%s", missing, how)
 }
 
-// MakeTables is called when a request has failed because tables are missing. It creates them, or what is missing beside the
-// table of tickets, if create is set and this program may. There says that the request can be sent again. With neither that
-// nor an error nobody has created tables yet. If the table of tickets has vanished since this program has used it, that is an
-// error: to create it again would grant what others hold.
+// MakeTables is called when a request has failed because tables are missing. It creates them, if create is set and this
+// program may. There says that the request can be sent again. With neither that nor an error nobody has created tables
+// yet. Tables that have vanished since this program has used them are an error: to create them again would grant what
+// others hold.
 func MakeTables(ctx context.Context, e *Engine, missing error, create, used bool) (there bool, err error) {
 	s := &e.opts.Schema
 	is, err := e.store.Tables(ctx)
@@ -75,12 +75,14 @@ func MakeTables(ctx context.Context, e *Engine, missing error, create, used bool
 	case used && !is.Tickets:
 		return false, fmt.Errorf("tables of locker have vanished since they were first used (%w): restore them, "+
 			"or end all programs that hold locks before new ones are created", missing)
-	case create && s.Create:
-	case is.Tickets: // somebody creates them, one after the other
-		return retry.Sleep(ctx, 100*time.Millisecond, nil), nil
+	case is.Tickets && (used || !create): // somebody creates them, one after the other
+		if !retry.Sleep(ctx, 100*time.Millisecond, nil) {
+			return false, missing
+		}
+		return true, nil
 	case !s.Create:
 		return false, s.missing(missing, nil)
-	default:
+	case !create:
 		return false, nil
 	}
 	if err = e.store.Create(ctx); err != nil && e.store.Class(err)&(Passing|Down) == 0 {
