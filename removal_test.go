@@ -516,22 +516,22 @@ func TestHeldLocksDoNotFillTheBook(t *testing.T) {
 
 // Close removes the ticket of a lock that is lost at the same moment.
 func TestCloseBesideALoss(t *testing.T) {
-	for range 100 {
+	for range 10 {
 		p := &pusher{stub: newStub()}
 		other := p.Join()
 		l := locker.New(p)
-		k := acquire(t, l, "a")
-		for range 500 {
+		var handles []*locker.Lock
+		for range 1000 {
+			k := acquire(t, l, "a", locker.WithOwner("me"))
 			_ = k.Context(t.Context())
+			handles = append(handles, k)
 		}
 		q, err := p.Inspect(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
 		go p.notify(driver.Hold{Name: "a", ID: q[0].ID, Token: q[0].Token}, errors.New("deleted"))
-		for k.Err() == nil {
-			runtime.Gosched()
-		}
+		<-handles[0].Done() // the others follow
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}

@@ -79,8 +79,8 @@ type race struct {
 	measured atomic.Bool   // grants are counted
 
 	mu       sync.Mutex // the lock under test guards these, too, but a race detector does not see that of every store
-	last     int       // who was granted last; -1: nobody yet
-	at       time.Time // when that was
+	last     int        // who was granted last; -1: nobody yet
+	at       time.Time  // when that was
 	counts   []int
 	handOffs []time.Duration
 }
