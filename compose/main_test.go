@@ -2,8 +2,10 @@ package compose_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker/internal/testmain"
 )
 
-func TestMain(m *testing.M) { testmain.Run(m) }
+// pgx gives a busy server 15 s to answer that a request was cancelled, after Close has returned.
+func TestMain(m *testing.M) { testmain.RunWithin(m, 20*time.Second) }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("open", childOpen)
 	testbed.RegisterChild("read", childRead)
 	_ = flag.Set("test.parallel", "8") // they wait for leases to end, more than they compute; the command line may say otherwise
-	testmain.Run(m)
+	testmain.RunWithin(m, 20*time.Second) // a driver whose disk hangs ends later
 }
 
 func newPath(tb testing.TB) string { tb.Helper(); return filepath.Join(tb.TempDir(), "locks.db") }
