@@ -148,6 +148,9 @@ func TestLateRequestForAGrantedTicket(t *testing.T) {
 			END $$`), pgx.QueryExecModeSimpleProtocol)
 		ok(t, err)
 	}
-	_, err = d.Acquire(ctx, r)
+	g, err := d.Acquire(ctx, r)
 	ok(t, err)
+	if in := time.Until(g.Asked); in > 0 {
+		t.Errorf("the lease counts from a time that comes in %v", in)
+	}
 }
