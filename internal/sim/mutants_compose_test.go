@@ -38,7 +38,7 @@ func init() {
 		},
 		mutant{
 			name: "compose: Fallback does not hear what the primary answers to its waiters", file: "compose/fallback.go",
-			old: "\t\tf.outages[primary].answered()\n", new: "",
+			old: "\t\tf.outages[primary].lost()\n", new: "",
 		},
 	)
 }

@@ -39,7 +39,7 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: those who were queued before their process was registered do not learn that it has expired", file: engine + "process.go",
-			old: "\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\te.book.expired(process, driver.ErrLost)", new: "\tif err == nil && !alive {\n\t\te.book.mu.Lock()\n\t\te.book.nextID()\n\t\te.book.mu.Unlock()",
+			old: "\tif err == nil && !alive { // an earlier try has registered it, and it has expired; others may have queued\n\t\te.book.expired(process)", new: "\tif err == nil && !alive {\n\t\te.book.mu.Lock()\n\t\te.book.nextID()\n\t\te.book.mu.Unlock()",
 		},
 		mutant{
 			name: "sqlqueue: a process that has expired goes on under its ID", file: engine + "process.go",
