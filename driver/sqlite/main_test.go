@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	testbed.RegisterChild("transaction", childTransaction)
 	testbed.RegisterChild("open", childOpen)
 	testbed.RegisterChild("read", childRead)
-	_ = flag.Set("test.parallel", "8") // they wait for leases to end, more than they compute; the command line may say otherwise
+	_ = flag.Set("test.parallel", "8")    // they wait for leases to end, more than they compute; the command line may say otherwise
 	testmain.RunWithin(m, 20*time.Second) // a driver whose disk hangs ends later
 }
 
