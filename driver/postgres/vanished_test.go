@@ -60,7 +60,7 @@ func TestTablesThatVanish(t *testing.T) {
 	}
 }
 
-// If somebody drops what is there beside the table of tickets, the error says how to create it.
+// If somebody drops what is there beside the table of tickets, the error says how to create it, and that does.
 func TestPartsThatVanish(t *testing.T) {
 	srv := testbed.SharedPostgres(t)
 	for _, part := range []string{"FUNCTION PREFIX_acquireVERSION", "FUNCTION PREFIX_renewVERSION", "TABLE PREFIX_processes CASCADE", "SEQUENCE PREFIX_token"} {
@@ -72,6 +72,11 @@ func TestPartsThatVanish(t *testing.T) {
 		if err = d.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "postgres.Schema") {
 			t.Errorf("%s: the error is %v", part, err)
 		}
+		sql, err := postgres.Schema(postgres.WithPrefix(prefix))
+		ok(t, err)
+		_, err = p.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+		ok(t, err)
+		ok(t, d.Ping(t.Context()))
 	}
 }
 
