@@ -129,9 +129,9 @@ func isOneOf(e error, reasons []error) bool {
 func parts(err error) []error {
 	if m, ok := err.(*marked.Error); ok { //nolint:errorlint // only what is marked itself
 		all := parts(m.Err)
-		for i := range all {
-			if errors.Is(m, ErrUnavailable) {
-				all[i] = driver.Unavailable(all[i])
+		if errors.Is(m.Sentinel, ErrUnavailable) {
+			for i, e := range all {
+				all[i] = driver.Unavailable(e)
 			}
 		}
 		return all

@@ -202,7 +202,7 @@ func (ls *leases) detachExpired(l *lease) { ls.detachLost(l, l.storeUntil, errEx
 // hold, which the safety margin does not shorten, Close leaves the ticket. With mu held.
 func (ls *leases) detachLost(l *lease, due time.Time, cause error) (ended <-chan struct{}) {
 	done, handles := make(chan struct{}), ls.detach(l, lost)
-	ls.tasks.group.Add(1) // Close waits later: it needs mu before
+	ls.tasks.group.Add(1) // Close does not wait yet: it ends all leases first, under mu
 	ls.ends.Go(func() {
 		endAll(handles, ErrLost)
 		ls.removals.add(removal{hold: l.hold, heapNode: heapNode{due: due}, holdUntil: l.minHoldEnd()})

@@ -58,7 +58,8 @@ func (s *Segments) TryAcquire(ctx context.Context, opts ...locker.Option) (*Segm
 
 // Acquire takes a segment that is free, as TryAcquire does. If none is, it queues for one
 // of them, in turn, and tries the others at intervals that grow from 20 ms to a second. So
-// if a segment is free and nobody is queued for it, Acquire waits a second at most. locker.WithWait bounds the time in the queue, ctx the whole.
+// if a segment is free and nobody is queued for it, Acquire waits a second at most.
+// locker.WithWait bounds the time in the queue, and not the tries before; ctx bounds both.
 //
 // Options, and the defaults of the Locker, apply as to locker.Client.Acquire: under the
 // context of a segment that is held, and for an explicit owner (locker.WithOwner), Acquire
