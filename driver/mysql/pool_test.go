@@ -146,10 +146,10 @@ func TestVanishedTables(t *testing.T) {
 	})
 }
 
-// If somebody drops what is there beside the table of tickets, the error says how to create it.
+// If somebody drops what is there beside the table of tickets, the error says how to create it, and that does.
 func TestPartsThatVanish(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
-		db := connect(t, srv, "")
+		db, root := connect(t, srv, ""), connect(t, srv, "?multiStatements=true")
 		for _, part := range []string{"PROCEDURE PREFIX_clock_VERSION", "TABLE PREFIX_slots", "TABLE PREFIX_processes", "TABLE PREFIX_tx"} {
 			_, d, prefix := fresh(t, db)
 			must(t, d.Ping(t.Context()))
@@ -157,6 +157,10 @@ func TestPartsThatVanish(t *testing.T) {
 			if err := d.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "mysql.Schema") {
 				t.Errorf("%s: the error is %v", part, err)
 			}
+			sql, err := mysql.Schema(mysql.WithPrefix(prefix))
+			must(t, err)
+			do(t, root, sql)
+			must(t, d.Ping(t.Context()))
 		}
 	})
 }
