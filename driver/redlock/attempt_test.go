@@ -24,7 +24,7 @@ type trio struct {
 	direct  []*redis.Client
 }
 
-func newTrio(t *testing.T) *trio {
+func newTrio(t *testing.T, opts ...Option) *trio {
 	t.Helper()
 	x := &trio{t: t, members: testbed.RedisN(t, 3).Members}
 	var clients []redis.UniversalClient
@@ -35,7 +35,7 @@ func newTrio(t *testing.T) *trio {
 		x.ways, x.direct, clients = append(x.ways, way), append(x.direct, direct), append(clients, c)
 	}
 	var err error
-	if x.d, err = New(clients); err != nil {
+	if x.d, err = New(clients, opts...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = x.d.Close() })

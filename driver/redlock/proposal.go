@@ -33,6 +33,8 @@ type proposal struct {
 	attempt int64 // of the ticket
 	mode    byte
 	asked   time.Time
+	again   bool // of a ticket that is queued already
+	news    bool // a node has said since that the ticket may hold there
 	hurried bool // the last nodes have a limit
 	outcome outcome
 	mending bool // granted: nodes that answer from now on and lack it are repaired
@@ -56,31 +58,49 @@ func (d *Driver) newProposal(t *ticket, number uint64, mode byte) *proposal {
 	return p
 }
 
-// hasten gives the last nodes as long as the majority took, and a little more, if the number
-// is too small without them: they may be silent until their timeout. Nobody asks again at
+// hasten gives the last nodes as long as the majority took, and a little more, if the ticket
+// is to be proposed again without them: they may be silent until their timeout. Nobody asks again at
 // once, for numbers that grow refuse those under way, and contenders starve each other.
 // With mu held.
 func (p *proposal) hasten() {
-	if p.outcome != undecided || p.hurried || p.answered() < p.d.quorum || p.judge(0) != tooSmall {
+	if p.outcome != undecided || p.hurried || p.answered() < p.d.quorum || !p.vain() {
 		return
 	}
 	p.hurried = true
 	time.AfterFunc(time.Since(p.asked)+10*time.Millisecond, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !p.over && p.judge(0) == tooSmall {
-			p.outcome, p.over = tooSmall, true
+		if !p.over && p.vain() {
+			p.outcome, p.over = p.judge(0), true
 			close(p.done)
 		}
 	})
+}
+
+// vain reports whether another proposal is better than to wait for the last nodes: its number is too small, or the ticket waits
+// where it may hold by now. With mu held.
+func (p *proposal) vain() bool {
+	without := p.judge(0)
+	return without == tooSmall && !p.again || without == inQueue && p.news
+}
+
+// hasNews notes that a node has said that the ticket may hold there.
+func (p *proposal) hasNews() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.news = true
+	if !p.over {
+		p.hasten()
+	}
 }
 
 // propose asks all nodes for a ticket.
 func (d *Driver) propose(ctx context.Context, t *ticket, number uint64, mode, origin byte) (*proposal, error) {
 	p := d.newProposal(t, number, mode)
 	p.attempt = t.attempts.Add(1)
-	p.hurried = number == t.number // a waiter's attempt: no larger number follows, and the last node may make the majority
+	p.again = number == t.number // no larger number follows, and the last node may make the majority
 	p.asked = time.Now()
+	d.attempts(t, p)
 	err := p.ask(ctx, func(*node) *redisqueue.Call { return d.acquireCall(t, t.r.TTL, number, p.attempt, mode, origin) })
 	p.mu.Lock()
 	defer p.mu.Unlock()

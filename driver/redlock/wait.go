@@ -15,12 +15,13 @@ import (
 type waiter struct {
 	t      *ticket
 	wake   chan struct{}
-	asking bool   // a proposal is under way
-	may    uint64 // nodes on which it may hold
-	news   bool   // a node has said that it may hold, since the last attempt
-	first  uint64 // nodes whose last answer to a heartbeat was that it may hold
-	absent uint64 // nodes that do not know it
-	barred uint64 // nodes that do not take its number, since a larger one has held there
+	asking bool      // a proposal is under way
+	asked  *proposal // the last
+	may    uint64    // nodes on which it may hold
+	news   bool      // a node has said that it may hold, since the last attempt
+	first  uint64    // nodes whose last answer to a heartbeat was that it may hold
+	absent uint64    // nodes that do not know it
+	barred uint64    // nodes that do not take its number, since a larger one has held there
 
 	lapsed   bool // others may have seen that it was gone
 	released bool // Release removes it from all nodes
@@ -64,6 +65,15 @@ func (d *Driver) settle(w *waiter) {
 	d.change(w.t.r.ID, func(w *waiter) { w.asking, w.absent = false, 0 })
 }
 
+// attempts notes the proposal that is under way for a ticket, if that is waited for.
+func (d *Driver) attempts(t *ticket, p *proposal) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t.waiter != nil {
+		t.waiter.asked = p
+	}
+}
+
 func (w *waiter) stir() {
 	select {
 	case w.wake <- struct{}{}:
@@ -78,7 +88,9 @@ func (d *Driver) ready(id string, node int, news bool) {
 	d.mu.Lock()
 	t := d.tickets[id]
 	held := t != nil && t.held()
+	var asked *proposal
 	if w := d.waiter(id); w != nil && !held {
+		asked = w.asked
 		w.may |= 1 << node
 		w.absent &^= 1 << node
 		if w.news = w.news || news; w.news && bits.OnesCount64(w.may) >= d.quorum {
@@ -86,8 +98,11 @@ func (d *Driver) ready(id string, node int, news bool) {
 		}
 	}
 	d.mu.Unlock()
-	if held && news {
+	switch {
+	case held && news:
 		d.repair(d.nodes[node], t)
+	case asked != nil && news:
+		asked.hasNews()
 	}
 }
 

@@ -67,6 +67,21 @@ func (w *world) dropped(name string) bool {
 	return n.excuse.dropped[name]
 }
 
+// barred reports whether a node of Redlock has refused the number of a ticket (0: of any for the name): then it needs all but a minority of the
+// others, and its process asks for another number only when so many are silent for three seconds.
+func (w *world) barred(name string, token uint64) bool {
+	if len(w.servers) == 0 {
+		return false
+	}
+	n, ok := w.servers[0].model.(*node)
+	if !ok {
+		return false
+	}
+	n.excuse.mu.Lock()
+	defer n.excuse.mu.Unlock()
+	return n.excuse.barred[redisTicket{name, token}]
+}
+
 // proposed is a request for a ticket, as a node of Redlock gets it.
 type proposed struct {
 	name, id      string
@@ -103,6 +118,12 @@ func newLedger(since int64) ledger {
 // it has lost some; and what was proposed earlier for a ticket does not change it. What a majority has granted is the exception.
 func (n *node) accepted(p proposed, answer any) {
 	list, _ := answer.([]any)
+	if len(list) > 0 && list[0] == int64(0) {
+		n.excuse.mu.Lock()
+		n.excuse.barred[redisTicket{p.name, uint64(p.number)}] = true //nolint:gosec // not negative
+		n.excuse.barred[redisTicket{p.name, 0}] = true
+		n.excuse.mu.Unlock()
+	}
 	if len(list) == 0 || list[0] != int64(1) && list[0] != int64(2) {
 		return
 	}
