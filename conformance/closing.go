@@ -124,7 +124,7 @@ var closing = topic("close",
 			k := e.take(cs[0], name)
 			r := e.take(cs[0], shared, locker.Shared())
 			e.take(cs[1], shared, locker.Shared())
-			w := e.queue(cs[2], name, 2)
+			w := e.queue(cs[2], name, 2) // it does not queue again
 			e.ok(cs[1].Close(), "close of another")
 			e.oneTicket(r)
 			e.holds(k, "after another process closed")

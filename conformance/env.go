@@ -34,6 +34,9 @@ const (
 	// It is longer than the liveness interval of stores that have heartbeats, and
 	// short for stores whose liveness interval is the TTL.
 	waiterTTL = 5 * time.Second
+
+	// longestLook is for how long a case looks at the most whether a lease ends that must not.
+	longestLook = 8 * time.Second
 	// storeBound is how long a call may take to fail if the store cannot be
 	// reached.
 	storeBound = 10 * time.Second

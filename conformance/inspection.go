@@ -119,6 +119,25 @@ var inspection = topic("inspect",
 				e.failf("%q is listed after its release", held)
 			}
 		}),
+	newCase("list-many", "D18 C9",
+		"a list of many names is complete", func(e *env) {
+			const n = 150
+			u, c := e.unique(), e.client()
+			locks := make([]*locker.Lock, n)
+			e.each(n, func(i int) { locks[i] = e.take(c, fmt.Sprintf("%s/%d", u, i)) })
+			names, err := c.List(e.within(patience))
+			if errors.Is(err, locker.ErrUnsupported) {
+				e.release(locks...)
+				return
+			}
+			e.ok(err, "list")
+			for _, k := range locks {
+				if !slices.Contains(names, k.Name()) {
+					e.failf("%q is held, and not among the %d names that are listed", k.Name(), len(names))
+				}
+			}
+			e.each(n, func(i int) { e.release(locks[i]) })
+		}),
 	newCase("long-queue", "D5 D15 D16 C9",
 		"a queue of many waiters of one process is shown completely and in order", func(e *env) {
 			n := rounds(60)

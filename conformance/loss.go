@@ -20,13 +20,17 @@ var loss = topic("loss",
 			name, ttl, cs := e.name("late"), e.lasting(), e.clients(2)
 			k := e.take(cs[0], name)
 			p := e.queue(cs[1], name, 2, locker.WithTTL(ttl), locker.WithoutRenewal())
-			token := e.queueOf(name)[1].Token
+			queued := e.queueOf(name)[1]
 			e.sleep(ttl * 3 / 2) // longer than the lease that is asked for
 			released := time.Now()
 			e.release(k)
 			next := p.granted(patient, "the holder released")
-			if next.Token() != token {
-				e.failf("a waiter was queued as %d and got token %d", token, next.Token())
+			if next.Token() != queued.Token {
+				e.failf("a waiter was queued as %d and got token %d", queued.Token, next.Token())
+			}
+			since := e.queueOf(name)[0].Since // by the same clock
+			if !since.IsZero() && !queued.Since.IsZero() && since.Sub(queued.Since) < ttl {
+				e.failf("Inspect shows a holder since %v, who was queued at %v and waited for %v", since, queued.Since, ttl*3/2)
 			}
 			behind := e.queueBehind(cs[0], name)
 			e.sleep(ttl/2 - time.Since(p.at))
@@ -37,6 +41,21 @@ var loss = topic("loss",
 			behind.notBefore(released.Add(ttl-slack/2), "the lease of a holder that had waited")
 			e.is(next.Err(), locker.ErrLost, "the holder after the next was granted")
 			e.release(behind.lock)
+		}),
+	newCase("whole-lease", "D11 C7",
+		"the lease of a waiter that was granted has its whole length, or the grant says that it is provisional", func(e *env) {
+			name, d := e.name("whole"), e.driver()
+			k := e.take(e.client(), name)
+			p := e.queueAt(d, e.request(name), 2)
+			e.release(k)
+			h := p.granted(patient, "the holder released") // a provisional lease is renewed
+			lease := min(e.liveness()+slack, longestLook)  // a dead waiter's would be over by then
+			if g := p.grant; g.TTL > 0 {
+				lease = min(lease, g.TTL)
+			}
+			e.sleep(time.Until(p.grant.Asked.Add(lease - slack/5)))
+			e.refused(e.client(), name)
+			e.drop(d, h)
 		}),
 	newCase("short-cut", "D14 C7",
 		"a cut that ends before the lease is over loses no lock", func(e *env) {
@@ -102,6 +121,7 @@ var loss = topic("loss",
 				return
 			}
 			broken := e.queue(cs[1], name, 2)
+			broken.moves = true
 			other := e.queue(cs[2], name, 3)
 			token := e.queueOf(name)[1].Token
 			e.ok(cs[0].Break(e.within(patience), name, token), "break of a waiter")

@@ -43,6 +43,7 @@ var outages = topic("outage",
 			}))
 			k := e.take(e.client(), name)
 			w := e.queue(c, name, 2, locker.WithTTL(waiterTTL))
+			w.moves = true
 			x := e.queue(e.client(), name, 3, locker.WithTTL(waiterTTL))
 			first := e.queueOf(name)[1].Token
 			link.Cut()

@@ -18,6 +18,7 @@ type background struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when it has returned
 	joined atomic.Int64  // how often it was said to wait: by Joined, or to the observer
+	moved  atomic.Int64  // how often it has queued again
 	err    error         // what it has returned
 	at     time.Time     // when it returned
 }
@@ -27,8 +28,12 @@ type backgroundKey struct{}
 
 // observeWaiting is an observer of all clients of a case.
 func observeWaiting(ctx context.Context, ev locker.Event) {
-	if b, ok := ctx.Value(backgroundKey{}).(*background); ok && ev.Kind == locker.EventWaiting {
+	b, ok := ctx.Value(backgroundKey{}).(*background)
+	switch {
+	case ok && ev.Kind == locker.EventWaiting:
 		b.joined.Add(1)
+	case ok && ev.Kind == locker.EventRejoined:
+		b.moved.Add(1)
 	}
 }
 
@@ -53,7 +58,8 @@ func (e *env) inBackground(ctx context.Context, name string, acquire func(contex
 type pending struct {
 	*background
 
-	lock *locker.Lock // what it has returned
+	lock  *locker.Lock // what it has returned
+	moves bool         // it may queue again
 }
 
 // acquire starts an Acquire in the background.
@@ -143,10 +149,14 @@ func (b *background) returned() bool {
 	}
 }
 
-// granted waits for the grant, at most as long as the bound.
+// granted waits for the grant, at most as long as the bound. A core whose ticket is gone queues again,
+// so that a driver which forgets waiters would only seem slow: no case takes that for granted.
 func (p *pending) granted(b bound, after string) *locker.Lock {
 	_ = p.ended(b, after)
 	p.e.ok(p.err, "acquire %q, %s", p.name, after)
+	if n := p.moved.Load(); n > 0 && !p.moves {
+		p.e.failf("a waiter for %q was granted, %s, but its ticket was lost before, and it has queued again %d times", p.name, after, n)
+	}
 	return p.lock
 }
 

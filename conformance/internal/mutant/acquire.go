@@ -286,6 +286,9 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 				t.until = time.Now().Add(time.Second)
 			}
 		}
+		if d.s.has(ClaimUnsaid) && t.since.After(t.queued) {
+			t.until = time.Now().Add(min(t.r.TTL, Liveness))
+		}
 		t.acked = true
 		g = driver.Grant{Token: t.token, Asked: t.asked}
 		switch {
@@ -307,6 +310,8 @@ func (s *Store) lease(ttl time.Duration) time.Duration {
 		return ttl * 6 / 10
 	case s.has(LongOverflows) && ttl > 24*time.Hour:
 		return 0
+	case s.has(WholeSeconds):
+		return max(ttl.Truncate(time.Second), time.Second)
 	case s.has(LongShortened):
 		return min(ttl, 24*time.Hour)
 	}

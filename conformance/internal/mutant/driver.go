@@ -237,7 +237,7 @@ func (d *Driver) Close() error {
 	}
 	for _, q := range s.queues {
 		for _, t := range slices.Clone(q.tickets) {
-			if s.has(CloseTakesAll) || s.has(CloseTakesHeld) && t.d == d && t.r.MinHold > 0 {
+			if s.has(CloseTakesAll) || s.has(CloseTakesWaiters) && t.d != d && !t.held || s.has(CloseTakesHeld) && t.d == d && t.r.MinHold > 0 {
 				q.remove(t)
 			}
 		}

@@ -94,6 +94,8 @@ func (s *Store) show(t *ticket) driver.Ticket {
 		v.Remaining = 0
 	case RemainingStays:
 		v.Remaining = min(v.Remaining, time.Until(t.since.Add(t.r.TTL)))
+	case SinceQueued:
+		v.Since = t.queued
 	case WrongSince:
 		v.Since = time.Unix(1, 0)
 	}
@@ -107,6 +109,9 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 			q.settle()
 		}
 		for name, q := range d.s.queues {
+			if d.s.has(ListsHundred) && len(names) == 100 {
+				break
+			}
 			names = append(names, name)
 			if d.s.has(ListsTickets) {
 				names = append(names, slices.Repeat([]string{name}, max(0, len(q.tickets)-1))...)

@@ -100,6 +100,9 @@ func (s *Store) Start() {
 		s.last = 0
 	}
 	for _, q := range s.queues {
+		if s.has(ForgetsWaiters) {
+			q.tickets = slices.DeleteFunc(q.tickets, func(t *ticket) bool { return !t.held })
+		}
 		for _, t := range q.tickets {
 			t.touched = time.Now()
 			if s.has(TokensFromQueue) {
