@@ -24,7 +24,7 @@ type Ticket struct {
 	Shared    bool
 	Limit     int // of a semaphore; 0: any number
 	Held      bool
-	Since     time.Time     // of the grant or, for a waiter, of enqueueing; by the store's clock
+	Since     time.Time     // of the grant or, for a waiter, of queueing; by the store's clock. etcd, Consul and ZooKeeper do not store a grant: of queueing
 	Remaining time.Duration // of the holder's lease; 0 for a waiter
 }
 

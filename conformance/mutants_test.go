@@ -162,7 +162,6 @@ var mutants = map[mutant.Bug]string{
 	mutant.CloseTakesWaiters: `close/others-untouched`,
 	mutant.ForgetsWaiters:    `outage/restart-while-waiting`,
 	mutant.ListsHundred:      `inspect/list-many`,
-	mutant.SinceQueued:       `loss/late-grant`,
 	mutant.WholeSeconds:      `expiry/fixed-lease`,
 	mutant.ClaimUnsaid:       `loss/whole-lease`,
 	mutant.StartsEmpty:       `outage/restart-while-held outage/restart-while-waiting history/with-kills`,

@@ -149,6 +149,7 @@ var outages = topic("outage",
 			p := e.queue(cs[1], long, 2)
 			ending := e.take(cs[0], short, locker.WithTTL(ttl))
 			next := e.queue(cs[1], short, 2)
+			p.moves, next.moves = true, true // they are silent for as long as the pause
 			s.pause()
 			paused := time.Now()
 			if !closedWithin(ending.Done(), ttl+slack) {

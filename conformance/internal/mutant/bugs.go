@@ -133,7 +133,6 @@ const (
 	WrongSince     Bug = "Inspect shows a time of 1970"
 	ListsTickets   Bug = "List shows a name once for each ticket"
 	ListsHundred   Bug = "List shows a hundred names"
-	SinceQueued    Bug = "Inspect shows holders since they were queued"
 	ListsIdle      Bug = "List shows names that nobody uses any more"
 	ShowsTen       Bug = "Inspect shows ten tickets"
 	BreakNothing   Bug = "Break answers and does nothing"

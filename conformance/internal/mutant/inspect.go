@@ -94,8 +94,6 @@ func (s *Store) show(t *ticket) driver.Ticket {
 		v.Remaining = 0
 	case RemainingStays:
 		v.Remaining = min(v.Remaining, time.Until(t.since.Add(t.r.TTL)))
-	case SinceQueued:
-		v.Since = t.queued
 	case WrongSince:
 		v.Since = time.Unix(1, 0)
 	}
