@@ -61,8 +61,9 @@ type waiter struct {
 	name, id string
 	ttl      time.Duration
 	process  int64
-	again    bool         // the ticket was asked for before: what is heard of it may be about an earlier one
-	queued   time.Time    // until when it was known to be queued; zero: not yet
+	again    bool         // another request asks for the ticket, or was not answered: what is heard of it may be about an earlier one
+	queued   time.Time    // since when it is known to be queued; zero: not yet
+	seen     time.Time    // when the last request was sent whose answer has shown that
 	outcome  chan outcome // of one
 }
 
@@ -73,7 +74,7 @@ type outcome struct {
 	err   error
 }
 
-// wasQueued reports whether a waiter was known to be queued before a time. Times of comparisons only grow.
+// wasQueued reports whether a waiter was known to be queued before a time.
 func (w *waiter) wasQueued(before time.Time) bool {
 	return !w.queued.IsZero() && w.queued.Before(before)
 }
@@ -116,20 +117,21 @@ func signal(c chan struct{}) {
 	}
 }
 
-// ask records that Acquire asks for a ticket.
-func (b *book) ask(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.note(id, 1, time.Time{})
-}
-
-// asked records that Acquire asks for a ticket no longer, and until when a request that was not answered may arrive; zero:
-// all were answered. It reports whether the ticket is unreleased, by this call or another one.
+// asked records that Acquire asks for a ticket no longer, and until when its last request may arrive, if that was not answered;
+// zero: it was. It reports whether the ticket is unreleased, by this call or another one.
 func (b *book) asked(id string, until time.Time) (unreleased bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.note(id, -1, until)
 	return b.unreleased(id)
+}
+
+// unanswered records until when a request may arrive that was not answered.
+func (b *book) unanswered(w *waiter, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.again = true
+	b.note(w.id, 0, until)
 }
 
 // note adds to the requests for a ticket. With mu held. The old ones are forgotten whenever there are twice as many as the last
@@ -172,17 +174,20 @@ func (b *book) released(id string, held uint64, then requests) {
 	}
 }
 
-// add adds a waiter before its ticket is requested, so that no notice of it is missed. It ends an earlier wait for the ticket.
+// add adds a waiter before its ticket is requested, so that no notice of it is missed. It ends an earlier wait, which leaves the
+// ticket.
 func (b *book) add(r driver.Request) *waiter {
 	w := &waiter{name: r.Name, id: r.ID, ttl: r.TTL, outcome: make(chan outcome, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if earlier := b.byID[r.ID]; earlier != nil {
-		b.giveUp(earlier)
+		b.drop(earlier)
+		b.note(r.ID, 0, b.used)
 		earlier.outcome <- outcome{err: errAskedAgain}
 	}
 	w.process, w.again = b.process, b.unreleased(r.ID)
 	b.byID[r.ID] = w
+	b.note(r.ID, 1, time.Time{})
 	return w
 }
 
@@ -193,8 +198,9 @@ func (b *book) rejoin(w *waiter) {
 	w.process = b.process
 }
 
-// queued records that a waiter is queued, and when its queue is due. It reports false if its process expired meanwhile.
-func (b *book) queued(w *waiter, due time.Duration) bool {
+// queued records that a waiter is queued, by the answer to a request that was sent at sent, and when its queue is due. It reports
+// false if its process expired meanwhile.
+func (b *book) queued(w *waiter, sent time.Time, due time.Duration) bool {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -205,7 +211,7 @@ func (b *book) queued(w *waiter, due time.Duration) bool {
 		delete(b.byID, w.id)
 		return false
 	}
-	w.queued = now
+	w.queued, w.seen = now, sent
 	if w.again { // what was heard of it meanwhile was not believed
 		b.missed = true
 		signal(b.changed)
@@ -224,19 +230,14 @@ func (b *book) queued(w *waiter, due time.Duration) bool {
 	return true
 }
 
-// remove removes a waiter, if it is there.
+// remove removes a waiter, if it is there. If it was queued, it leaves its ticket.
 func (b *book) remove(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.byID[w.id] == w {
-		b.giveUp(w)
+	if b.byID[w.id] != w {
+		return
 	}
-}
-
-// giveUp removes a waiter that leaves its ticket, if it was queued. With mu held.
-func (b *book) giveUp(w *waiter) {
-	b.drop(w)
-	if !w.queued.IsZero() {
+	if b.drop(w); !w.queued.IsZero() {
 		b.note(w.id, 0, b.used)
 	}
 }
@@ -360,7 +361,7 @@ func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 			b.grant(w, t.Token, m.Sent.Add(t.Left))
 			news = true
 		case w.wasQueued(m.Sent):
-			w.queued = m.Sent
+			w.seen = m.Sent
 		}
 	}
 	if !all {

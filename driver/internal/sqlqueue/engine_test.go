@@ -191,8 +191,7 @@ func TestForgetsRequests(t *testing.T) {
 		b := newBook(time.Second)
 		for i := range 1000 {
 			id := string(rune('a' + i))
-			b.ask(id)
-			b.asked(id, time.Now().Add(takeBound))
+			b.note(id, 0, time.Now().Add(takeBound))
 			time.Sleep(takeBound)
 		}
 		if n := len(b.requests); n > 100 {
@@ -216,7 +215,7 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 		defer e.Close()
 		first = e.book.current()
 		w := e.book.add(driver.Request{Name: "a", ID: "queued", TTL: time.Minute})
-		e.book.queued(w, time.Minute)
+		e.book.queued(w, time.Now(), time.Minute)
 		if err := e.register(t.Context(), first, time.Now()); err != nil {
 			t.Fatal(err)
 		}
