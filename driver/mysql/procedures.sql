@@ -9,6 +9,9 @@
 --
 -- What is read without a lock is read by SELECT … INTO: InnoDB locks what SET and IF read.
 --
+-- {edition} fails with error 1054 where the tables are of another version. It is in what a program may begin with that does not
+-- use the column of the slots.
+--
 -- An answer is one row: what was done (see procedures.go), a number that belongs to it, and the grants to tickets of the
 -- process that asked, in lines.
 
@@ -30,8 +33,26 @@ BEGIN
   FROM {tickets} WHERE provisional IN (1, 1 - p_all) AND process = p_process AND id IS NOT NULL AND (held = 0 OR provisional = 1);
 END
 
+-- call_show: a queue as Inspect shows it or, where the name is NULL, the names that have a live ticket. Isolation: as in call_mine.
+CREATE PROCEDURE {call_show}(IN p_name VARBINARY(512))
+READS SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_done TINYINT;
+  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit} AND {edition};
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  IF p_name IS NULL THEN
+    SELECT DISTINCT t.name FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
+    WHERE t.name IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6);
+  ELSE
+    SELECT t.seq, t.id, t.owner, t.note, t.shared, t.permits, t.held, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', t.since),
+      COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), t.expires_at), 0)
+    FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
+    WHERE t.name = p_name AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6) ORDER BY t.seq;
+  END IF;
+END
+
 -- call_wake: interrupt the connections of some processes, which sleep, as long as the locks are there that they wait for. A comma
--- follows each. No error of it is one of the request.
+-- follows each. No error of it is one of the request, which is committed.
 CREATE PROCEDURE {call_wake}(IN p_processes MEDIUMBLOB)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
@@ -190,7 +211,7 @@ BEGIN
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
-    CALL {call_wake}(v_woken);
+    BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END; CALL {call_wake}(v_woken); END;
   END IF;
   SELECT v_done, v_number, v_mine AS mine;
 END
@@ -211,7 +232,7 @@ BEGIN
   DECLARE v_left BIGINT DEFAULT 0;
   DECLARE v_mine, v_woken MEDIUMBLOB DEFAULT '';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
-  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
+  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit} AND {edition};
   SET v_done = 0;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
@@ -270,7 +291,7 @@ BEGIN
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
-    CALL {call_wake}(v_woken);
+    BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END; CALL {call_wake}(v_woken); END;
   END IF;
   SELECT v_done, 0, v_mine AS mine;
 END
@@ -300,7 +321,7 @@ BEGIN
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
-    CALL {call_wake}(v_woken);
+    BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END; CALL {call_wake}(v_woken); END;
   END IF;
   SELECT v_done, v_left, v_mine AS mine;
 END

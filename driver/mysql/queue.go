@@ -101,9 +101,6 @@ func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sql
 
 // Break implements sqlqueue.Store.
 func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
-	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // the tables may be of another edition
-		return sqlqueue.Removal{}, err
-	}
 	return s.removal(ctx, valuesOf(name, "").with(values{"process": process, "token": token}))
 }
 

@@ -5,8 +5,6 @@
 -- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
 -- Statements that delete what a query finds do so in spite of sql_safe_updates: MariaDB executes the first comment, MySQL reads
 -- the second.
--- {edition} fails with error 1054 where the tables are of another version. It is in the statements that a program
--- may begin with and that do not use {slots}.
 
 -- autocommit: nothing, where autocommit is on.
 SELECT 1 FROM DUAL WHERE {autocommit}
@@ -118,14 +116,10 @@ CALL {call_mine}({process}, {mark})
 DELETE FROM {processes} WHERE id = {process} AND {autocommit}
 
 -- inspect: a queue as Inspect shows it.
-SELECT t.seq, t.id, t.owner, t.note, t.shared, t.permits, t.held, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', t.since),
-  COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), t.expires_at), 0)
-FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
-WHERE t.name = {name} AND t.id IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6) AND {edition} AND {autocommit} ORDER BY t.seq
+CALL {call_show}({name})
 
 -- list: the names that have a live ticket.
-SELECT DISTINCT t.name FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
-WHERE t.name IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6) AND {edition} AND {autocommit}
+CALL {call_show}(NULL)
 
 -- stale: the next names with tickets that expired a while ago, and the next anchors of queues that are empty.
 SELECT DISTINCT COALESCE(t.name, t.entry) AS stale FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
@@ -215,3 +209,6 @@ DELETE FROM {processes} WHERE id < 0 AND {autocommit}
 
 -- ping_delete_tx: the same of the rows of AcquireTx.
 DELETE FROM {tx} WHERE name = x'' AND {autocommit}
+
+-- ping_take: take nothing, since there is no such slot.
+CALL {call_take}(65535, x'', x'', x'', 0, 0, 0, 0, 0, x'', x'', UTC_TIMESTAMP(6), 0)
