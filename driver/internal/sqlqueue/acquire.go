@@ -14,7 +14,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if e.life.Closed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
-	w := e.book.add(r) // until take has returned, Acquire asks for it
+	w := e.book.add(r)     // until take has returned, Acquire asks for it
 	defer e.book.remove(w) // unless its wait has ended; also after a panic in the user's code
 	g, queued, err := e.take(ctx, r, w)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
@@ -49,7 +49,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
 	var asked time.Time // when the last request was made
 	var sent time.Time  // until then it may arrive
-	defer func() { // also after a panic in the user's code
+	defer func() {      // also after a panic in the user's code
 		if unreleased := e.book.asked(r.ID, sent); !unreleased && !saysGone(err) {
 			err = driver.NoTicket(err)
 		}
