@@ -62,8 +62,8 @@ func (t *task) run() {
 		if !now.Before(t.next) {
 			t.heartbeat()
 		}
-		if all, grants := t.e.book.toCompare(); all || grants {
-			t.compare(all)
+		if t.e.book.toCompare() {
+			t.compare(true)
 		}
 		t.checkQueues(now)
 		if t.e.book.polled() && !now.Before(t.poll) {

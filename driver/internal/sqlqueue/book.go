@@ -43,7 +43,6 @@ type book struct {
 	used      time.Time     // when the last ticket stopped waiting, or was granted at once
 	waited    time.Time     // when the last ticket that was queued stopped waiting
 	missed    bool          // grants and losses may have been missed
-	news      bool          // something was granted
 	receiving bool          // notices arrive
 	opening   chan struct{} // closed when the listener that was started receives notices, or has failed; else nil
 
@@ -375,33 +374,22 @@ func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 	return news
 }
 
-// mayHaveMissed records that grants or losses may have been missed.
+// mayHaveMissed records that grants or losses may have been missed, and that any queue may be due.
 func (b *book) mayHaveMissed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.byID) > 0 {
-		b.missed = true
-		signal(b.changed)
+	b.missed = len(b.byID) > 0
+	for _, n := range b.byName {
+		n.due = time.Now()
 	}
-}
-
-// mayHaveGrants records that something was granted to this process.
-func (b *book) mayHaveGrants() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.news = true
 	signal(b.changed)
 }
 
-// toCompare returns, once, whether to compare all tickets, because grants and losses may have been missed, or those that
-// were granted.
-func (b *book) toCompare() (all, grants bool) {
+// toCompare returns, once, whether to compare all tickets, because grants and losses may have been missed.
+func (b *book) toCompare() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.registered {
-		return false, false
-	}
-	all, grants = b.missed, b.news
-	b.missed, b.news = false, false
-	return all, grants
+	missed := b.missed && b.registered
+	b.missed = b.missed && !b.registered
+	return missed
 }
