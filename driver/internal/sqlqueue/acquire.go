@@ -24,7 +24,6 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	case err != nil:
 		return g, err
 	case !queued:
-		e.book.hold(w, g.Token)
 		if !e.opts.ListenToWait {
 			e.listenFirst(ctx)
 		}
@@ -94,6 +93,7 @@ func (e *Engine) taken(ctx context.Context, w *waiter, a Answer) (g driver.Grant
 	switch a.Result {
 	case Granted:
 		g = driver.Grant{Token: a.Token, Asked: a.Sent}
+		e.book.hold(w, a.Token)
 	case Refused:
 		err = driver.ErrNotAcquired
 	case Queued:

@@ -409,3 +409,18 @@ func TestNoTicketWhileAnotherIsQueued(t *testing.T) {
 		})
 	}
 }
+
+// A release between the answer that grants a ticket and the return of Acquire is not confirmed before the book has the ticket:
+// otherwise it would keep what nobody releases any more.
+func TestHeldBeforeItIsAskedForNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := newAgain(t, after(0, Answer{Result: Granted, Token: 1}, nil))
+		w := e.book.add(waits)
+		if g, _, err := e.take(t.Context(), waits, w); g.Token != 1 || err != nil {
+			t.Fatal(g, err)
+		}
+		if held, _ := e.book.known(waits.ID); held != 1 {
+			t.Error("the ticket is held, and the book has not got it")
+		}
+	})
+}
