@@ -363,27 +363,29 @@ func TestLostBesideALateAnswer(t *testing.T) {
 	})
 }
 
-// One Acquire: its first request was not answered, but has queued a ticket that was broken, and the second one has queued another.
-// A late notice of the first ticket says nothing about the second.
+// One Acquire: its first request was not answered, but has queued a ticket that was granted and broken, and the second one has
+// queued another. Late notices of the first ticket say nothing about the second.
 func TestLateNoticeOfAnUnansweredRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e, s := newAgain(t, after(0, Answer{}, errBroken), after(0, Answer{Result: Queued, Due: time.Hour}, nil))
-		e.store = passingStore{s}
-		s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 2}})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		ended := acquiring(ctx, e, waits)
-		time.Sleep(takeBound + time.Second)
-		(&Inbox{e}).Text(LostText(waits.Hold(1)))
-		time.Sleep(time.Second)
-		select {
-		case err := <-ended:
-			t.Fatalf("the wait has ended: %v", err)
-		default:
-		}
-		cancel()
-		<-ended
-	})
+	for _, notice := range []string{GrantText(Grant{ID: waits.ID, Token: 1, Heartbeat: 1}), LostText(waits.Hold(1))} {
+		synctest.Test(t, func(t *testing.T) {
+			e, s := newAgain(t, after(0, Answer{}, errBroken), after(0, Answer{Result: Queued, Due: time.Hour}, nil))
+			e.store = passingStore{s}
+			s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 2}})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			ended := acquiring(ctx, e, waits)
+			time.Sleep(takeBound + time.Second)
+			(&Inbox{e}).Text(notice)
+			time.Sleep(time.Second)
+			select {
+			case err := <-ended:
+				t.Fatalf("%q: the wait has ended: %v", notice, err)
+			default:
+			}
+			cancel()
+			<-ended
+		})
+	}
 }
 
 // Two ask for one ticket at once. The first has queued it, and the request of the second was not sent: there is a ticket.
@@ -421,6 +423,26 @@ func TestHeldBeforeItIsAskedForNoLonger(t *testing.T) {
 		}
 		if held, _ := e.book.known(waits.ID); held != 1 {
 			t.Error("the ticket is held, and the book has not got it")
+		}
+	})
+}
+
+// A ticket is queued and broken before the answer to its request arrives: the notice comes first.
+func TestLossBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := newAgain(t, after(100*time.Millisecond, Answer{Result: Queued, Due: time.Hour}, nil))
+		e.opts.Liveness, e.book.liveness = 40*time.Second, 40*time.Second
+		e.attend()
+		in := &Inbox{e}
+		in.Ready()
+		_ = e.register(t.Context(), e.book.current(), time.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		ended := acquiring(ctx, e, waits)
+		time.Sleep(50 * time.Millisecond)
+		in.Text(LostText(waits.Hold(1)))
+		if err := <-ended; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("the loss is not noticed: %v", err)
 		}
 	})
 }

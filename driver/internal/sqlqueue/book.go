@@ -60,7 +60,7 @@ type waiter struct {
 	name, id string
 	ttl      time.Duration
 	process  int64
-	again    bool         // another request asks for the ticket, or was not answered: what is heard of it may be about an earlier one
+	again    bool         // there may have been an earlier ticket with its ID: what is heard of it may be about that
 	queued   time.Time    // since when it is known to be queued; zero: not yet
 	seen     time.Time    // when the last request was sent whose answer has shown that
 	outcome  chan outcome // of one
@@ -278,24 +278,17 @@ func (b *book) forget(id string) {
 	delete(b.held, id)
 }
 
-// told returns who waits for a ticket, to be told what was heard of it. If that may be about an earlier one, all are compared.
-// With mu held.
-func (b *book) told(id string) *waiter {
-	w := b.byID[id]
-	if w != nil && w.again {
-		b.missed = true
-		signal(b.changed)
-		return nil
-	}
-	return w
-}
-
-// granted delivers a grant.
+// granted delivers a grant. If it may be one of an earlier ticket, all are compared.
 func (b *book) granted(g Grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.told(g.ID)
+	w := b.byID[g.ID]
 	if w == nil {
+		return
+	}
+	if w.again {
+		b.missed = true
+		signal(b.changed)
 		return
 	}
 	until := time.Time{}                                 // unknown: the lease has to be renewed
@@ -312,12 +305,13 @@ func (b *book) grant(w *waiter, token uint64, until time.Time) {
 	b.end(w, outcome{token: token, until: until})
 }
 
-// lost delivers a loss. It reports whether the ticket was held here.
+// lost hears of a loss. It reports whether the ticket was held here. Whether one that waits is gone is known when all were compared.
 func (b *book) lost(h driver.Hold) (held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.told(h.ID); w != nil {
-		b.end(w, outcome{err: driver.ErrLost})
+	if w := b.byID[h.ID]; w != nil {
+		w.again, b.missed = true, true
+		signal(b.changed)
 	}
 	token, held := b.held[h.ID]
 	return held && token == h.Token

@@ -57,7 +57,7 @@
 //
 // Several calls may ask for one ticket. The answer to one of them says nothing about the others, so all of this is by the
 // ticket's ID, until a release was answered. Notices of a ticket that was asked for before may be about an earlier one with its
-// ID: they are not believed, but all tickets of the process are read.
+// ID: they are not believed, but all tickets of the process are read. So they are when a ticket that waits is heard to be lost.
 //
 // # What is left behind
 //
