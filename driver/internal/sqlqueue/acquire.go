@@ -1,6 +1,7 @@
 package sqlqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -144,7 +145,7 @@ func (e *Engine) granted(ctx context.Context, r driver.Request, o outcome) (driv
 	}
 	asked := time.Now()
 	if err := e.Renew(ctx, r.Hold(o.token), r.TTL); err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, cmp.Or(context.Cause(ctx), err) // a request that the end of ctx has interrupted says nothing about the store
 	}
 	return driver.Grant{Token: o.token, Asked: asked}, nil
 }

@@ -217,11 +217,7 @@ func (b *book) queued(w *waiter, sent time.Time, due time.Duration) bool {
 	}
 	n := b.byName[w.name]
 	if n == nil {
-		longest := b.liveness / 4
-		if !b.receiving {
-			longest = min(longest, longestPoll) // see act
-		}
-		n = &waitedFor{due: now.Add(min(due, longest))}
+		n = &waitedFor{due: now.Add(min(due, b.checkEvery()))}
 		b.byName[w.name] = n
 		signal(b.changed)
 	}
@@ -328,6 +324,14 @@ func (b *book) dueNames(now time.Time, most int) (names []string, process int64)
 		}
 	}
 	return names, b.process
+}
+
+// checkEvery is how long a queue may go without a check. With mu held.
+func (b *book) checkEvery() time.Duration {
+	if b.receiving {
+		return b.liveness / 4
+	}
+	return min(b.liveness/4, longestPoll)
 }
 
 // setDue sets until when to check a queue again, unless it is to be checked sooner: a notice may have come while it was
