@@ -39,8 +39,7 @@
 // left, is the core's to release.
 //
 // What expires notifies nobody. So a process that waits asks when the head of each of its queues may expire
-// ([Store].Due), and asks again then; if something has expired, it lets the queue move on ([Store].Advance). The process
-// of the first waiter asks first, and all others a little later.
+// ([Store].Due), and asks again a little after that; if something has expired, it lets the queue move on ([Store].Advance).
 //
 // # Requests that were not answered
 //
