@@ -19,9 +19,6 @@ import (
 //
 // An answer to one request for a ticket says nothing about the others, which may be pending: under way, or not answered and
 // still to arrive. What is known of an ID holds for all of them, until a release of the ticket was answered.
-//
-// A ticket in the database that this process neither waits for nor holds, since the answer to its request was lost or its
-// caller has left, is the core's to release.
 type book struct {
 	liveness     time.Duration
 	listenToWait bool          // see Options
