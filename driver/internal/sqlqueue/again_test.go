@@ -382,8 +382,9 @@ func TestLateNoticeOfAnUnansweredRequest(t *testing.T) {
 				t.Fatalf("%q: the wait has ended: %v", notice, err)
 			default:
 			}
-			cancel()
-			<-ended
+			if cancel(); !errors.Is(<-ended, context.Canceled) {
+				t.Errorf("%q: the wait has ended before its context", notice)
+			}
 		})
 	}
 }
