@@ -73,7 +73,9 @@
 // The first request for a ticket, or Ping, creates the tables: all other requests find no locks then. If the table of tickets
 // vanishes later, by DROP or because a session was moved to another database, a driver that has used it reports an error and
 // does not create it again, since it would grant what others hold. A driver that is opened later creates it. What else is
-// dropped (a procedure, another table) is an error, which says how to create it.
+// dropped (a procedure, another table) is an error, which says how to create it. A wait goes on while something is dropped that it
+// needs, or a right is revoked, as in an outage: the error at the end of its context says why, and afterwards its ticket is granted
+// or queued anew.
 //
 // An unanswered request for a ticket may still arrive for 2 seconds. Until then Release does not confirm that the
 // ticket is gone. If another transaction locks rows of these tables, a statement that has arrived waits for them in the

@@ -132,13 +132,15 @@ func (d *Driver) String() string {
 }
 
 // Ping implements driver.Pinger: it sends statements that change nothing and need all
-// rights that locks need. It creates the tables if they are missing.
+// rights that locks need, and all procedures. It creates the tables if they are missing.
 func (d *Driver) Ping(ctx context.Context) error {
+	v := valuesOf("", "").with(values{"process": 0, "token": 0, "mark": true})
 	for _, statement := range []string{
 		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
+		"mine", "list", "wake_call", "remove_call", "advance_call", "ping_take",
 	} {
 		err := sqlqueue.Do(ctx, d.e, sqlqueue.Creates, func() error {
-			_, _, err := d.s.exec(ctx, statement, nil)
+			_, _, err := d.s.exec(ctx, statement, v)
 			return err
 		})
 		if err != nil {

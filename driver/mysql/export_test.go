@@ -44,6 +44,9 @@ func (d *Driver) Become(e Edition) {
 	d.build(sqlqueue.Options{})
 }
 
+// Procedures are the names of all.
+var Procedures = procedures
+
 // StatementsText is what programs do with the tables.
 var StatementsText = statementsText
 

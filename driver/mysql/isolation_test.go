@@ -95,6 +95,39 @@ func TestGrantThatIsUndone(t *testing.T) {
 	})
 }
 
+// Under READ UNCOMMITTED nobody sees a grant or a removal that is undone: Inspect shows the queue as it is, List its name, and Break
+// waits for the row and breaks the ticket.
+func TestReadsWhatIsUndone(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		_, holder, prefix := fresh(t, db)
+		g, err := holder.Acquire(t.Context(), request("held", false))
+		must(t, err)
+		_, d := join(t, connect(t, srv, isolated(t, "READ-UNCOMMITTED")), prefix)
+		for _, undone := range []string{"UPDATE %s_tickets SET id = 'other'", "DELETE FROM %s_tickets"} {
+			tx, err := db.BeginTx(t.Context(), nil)
+			must(t, err)
+			_, err = tx.ExecContext(t.Context(), fmt.Sprintf(undone, prefix))
+			must(t, err)
+			if q, err := d.Inspect(t.Context(), "a"); err != nil || len(q) != 1 || q[0].ID != "held" {
+				t.Errorf("%s: the queue is %+v (%v)", undone, q, err)
+			}
+			if names, err := d.List(t.Context()); err != nil || len(names) != 1 {
+				t.Errorf("%s: the names are %v (%v)", undone, names, err)
+			}
+			must(t, tx.Rollback())
+		}
+		tx, err := db.BeginTx(t.Context(), nil)
+		must(t, err)
+		_, err = tx.ExecContext(t.Context(), "DELETE FROM "+prefix+"_tickets")
+		must(t, err)
+		time.AfterFunc(300*time.Millisecond, func() { _ = tx.Rollback() })
+		if err := d.Break(t.Context(), "a", g.Token); err != nil {
+			t.Errorf("break of a ticket that is there: %v", err)
+		}
+	})
+}
+
 // fewConnections makes an account that may have so many connections, and returns its URL.
 func fewConnections(t *testing.T, srv *testbed.Server, most int) string {
 	t.Helper()

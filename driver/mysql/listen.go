@@ -173,7 +173,6 @@ func (l *listener) next(ctx context.Context) error {
 	}
 	if how == woken && !news { // a ticket was broken, or a lease ends sooner
 		l.in.Missed()
-		l.in.AllDue()
 	}
 	return nil
 }

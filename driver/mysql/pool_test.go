@@ -150,18 +150,43 @@ func TestVanishedTables(t *testing.T) {
 func TestPartsThatVanish(t *testing.T) {
 	onBoth(t, func(t *testing.T, srv *testbed.Server) {
 		db, root := connect(t, srv, ""), connect(t, srv, "?multiStatements=true")
-		for _, part := range []string{"PROCEDURE PREFIX_clock_VERSION", "TABLE PREFIX_slots", "TABLE PREFIX_processes", "TABLE PREFIX_tx"} {
-			_, d, prefix := fresh(t, db)
-			must(t, d.Ping(t.Context()))
-			do(t, db, "DROP "+strings.NewReplacer("PREFIX", prefix, "VERSION", strings.Trim(mysql.SlotColumn, "`")).Replace(part))
-			if err := d.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "mysql.Schema") {
-				t.Errorf("%s: the error is %v", part, err)
-			}
-			sql, err := mysql.Schema(mysql.WithPrefix(prefix))
-			must(t, err)
-			do(t, root, sql)
-			must(t, d.Ping(t.Context()))
+		parts := []string{"TABLE PREFIX_slots", "TABLE PREFIX_processes", "TABLE PREFIX_tx"}
+		for _, name := range mysql.Procedures {
+			parts = append(parts, "PROCEDURE PREFIX"+strings.TrimPrefix(name, "call")+"_VERSION")
 		}
+		for _, part := range parts {
+			t.Run(part, func(t *testing.T) {
+				t.Parallel()
+				_, d, prefix := fresh(t, db)
+				must(t, d.Ping(t.Context()))
+				do(t, db, "DROP "+strings.NewReplacer("PREFIX", prefix, "VERSION", strings.Trim(mysql.SlotColumn, "`")).Replace(part))
+				if err := d.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "mysql.Schema") {
+					t.Errorf("the error is %v", err)
+				}
+				sql, err := mysql.Schema(mysql.WithPrefix(prefix))
+				must(t, err)
+				do(t, root, sql)
+				must(t, d.Ping(t.Context()))
+			})
+		}
+	})
+}
+
+// A release that grants is done when it is committed: that the process of the next ticket could not be woken is no error of it, and
+// the process finds its grant.
+func TestReleaseThatWakesNobody(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, _, prefix := fresh(t, db)
+		_, d := join(t, connect(t, srv, ""), prefix)
+		k := take(t, l, "b")
+		var group sync.WaitGroup
+		defer group.Wait()
+		granted := behind(t, &group, d, driver.Request{Name: "b", ID: "waiter"})
+		awaitSleep(t, db, prefix)
+		do(t, db, "DROP PROCEDURE "+prefix+"_wake_"+strings.Trim(mysql.SlotColumn, "`"))
+		must(t, k.Release(t.Context()))
+		granted()
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 //go:embed procedures.sql
 var proceduresText string
 
-var procedures = []string{"call_clock", "call_mine", "call_wake", "call_walk", "call_take", "call_remove", "call_advance"}
+var procedures = []string{"call_clock", "call_mine", "call_show", "call_wake", "call_walk", "call_take", "call_remove", "call_advance"}
 
 // What a procedure has done.
 const (

@@ -9,6 +9,9 @@
 --
 -- What is read without a lock is read by SELECT … INTO: InnoDB locks what SET and IF read.
 --
+-- {edition} fails with error 1054 where the tables are of another version. It is in what a program may begin with that does not
+-- use the column of the slots.
+--
 -- An answer is one row: what was done (see procedures.go), a number that belongs to it, and the grants to tickets of the
 -- process that asked, in lines.
 
@@ -30,8 +33,26 @@ BEGIN
   FROM {tickets} WHERE provisional IN (1, 1 - p_all) AND process = p_process AND id IS NOT NULL AND (held = 0 OR provisional = 1);
 END
 
+-- call_show: a queue as Inspect shows it or, where the name is NULL, the names that have a live ticket. Isolation: as in call_mine.
+CREATE PROCEDURE {call_show}(IN p_name VARBINARY(512))
+READS SQL DATA SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_done TINYINT;
+  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit} AND {edition};
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  IF p_name IS NULL THEN
+    SELECT DISTINCT t.name FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
+    WHERE t.name IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6);
+  ELSE
+    SELECT t.seq, t.id, t.owner, t.note, t.shared, t.permits, t.held, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', t.since),
+      COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), t.expires_at), 0)
+    FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
+    WHERE t.name = p_name AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6) ORDER BY t.seq;
+  END IF;
+END
+
 -- call_wake: interrupt the connections of some processes, which sleep, as long as the locks are there that they wait for. A comma
--- follows each. No error of it is one of the request.
+-- follows each. No error of it is one of the request, which is committed.
 CREATE PROCEDURE {call_wake}(IN p_processes MEDIUMBLOB)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
@@ -65,19 +86,19 @@ BEGIN
   DECLARE v_process, v_silent, v_guards, v_heartbeat BIGINT;
   DECLARE c_expired CURSOR FOR
     SELECT t.entry, t.seq, t.process, t.held FROM {tickets} AS t FORCE INDEX (queue) LEFT JOIN {processes} AS p ON p.id = t.process
-    WHERE t.name = p_name AND t.id IS NOT NULL AND t.seq < v_bound AND NOT COALESCE(IF(t.held, t.expires_at, p.alive_until) > v_now, 0)
+    WHERE t.name = p_name AND t.seq < v_bound AND NOT COALESCE(IF(t.held, t.expires_at, p.alive_until) > v_now, 0)
     ORDER BY t.held, t.process, t.seq;
   DECLARE c_grantable CURSOR FOR
     SELECT q.entry, q.seq, q.id, q.process, q.shared, p.heartbeat, p.alive_until FROM (
       SELECT t.entry, t.seq, t.id, t.process, t.held, t.shared, t.permits, ROW_NUMBER() OVER (ORDER BY t.seq) AS place
-      FROM {tickets} AS t FORCE INDEX (queue) WHERE t.name = p_name AND t.id IS NOT NULL AND t.seq <= v_bound
+      FROM {tickets} AS t FORCE INDEX (queue) WHERE t.name = p_name AND t.seq <= v_bound
     ) AS q JOIN {processes} AS p ON p.id = q.process
     WHERE q.held = 0 AND p.alive_until > v_now AND IF(q.shared, q.permits = 0 OR q.place <= q.permits, q.place = 1) ORDER BY q.seq;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_end = 1;
   SET v_now = UTC_TIMESTAMP(6), p_left = 0;
   IF NOT p_all THEN
     SELECT COALESCE((SELECT t.seq FROM {tickets} AS t FORCE INDEX (queue) LEFT JOIN {processes} AS p ON p.id = t.process
-      WHERE t.name = p_name AND t.id IS NOT NULL AND t.shared = 0 AND IF(t.held, t.expires_at, p.alive_until) > v_now
+      WHERE t.name = p_name AND t.shared = 0 AND IF(t.held, t.expires_at, p.alive_until) > v_now
       ORDER BY t.seq LIMIT 1), v_bound) INTO v_bound;
   END IF;
   OPEN c_expired;
@@ -105,7 +126,7 @@ BEGIN
   END WHILE;
   CLOSE c_expired;
   SELECT 0, COALESCE((SELECT seq FROM {tickets} FORCE INDEX (queue)
-    WHERE name = p_name AND id IS NOT NULL AND shared = 0 ORDER BY seq LIMIT 1), 18446744073709551615) INTO v_end, v_bound;
+    WHERE name = p_name AND shared = 0 ORDER BY seq LIMIT 1), 18446744073709551615) INTO v_end, v_bound;
   OPEN c_grantable;
   FETCH c_grantable INTO v_entry, v_seq, v_id, v_process, v_shared, v_heartbeat, v_alive;
   WHILE NOT v_end DO
@@ -154,12 +175,12 @@ BEGIN
     CALL {call_walk}(p_name, p_process, 0, v_left, v_mine, v_woken);
     SELECT (SELECT queued FROM {tickets} WHERE entry = p_name) INTO v_queued;
     SELECT seq, held INTO v_seq, v_own FROM {tickets} WHERE entry IN (p_name, p_entry) AND id = p_id AND name = p_name;
-    SELECT EXISTS (SELECT 1 FROM {tickets} FORCE INDEX (queue) WHERE name = p_name AND id IS NOT NULL AND (shared = 0 OR NOT p_shared)) OR
-      p_permits > 0 AND (SELECT COUNT(*) FROM {tickets} FORCE INDEX (queue) WHERE name = p_name AND id IS NOT NULL) >= p_permits INTO v_blocked;
-    SELECT (SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = p_name AND id IS NOT NULL AND shared = 0 ORDER BY seq LIMIT 1) INTO v_first;
+    SELECT EXISTS (SELECT 1 FROM {tickets} FORCE INDEX (queue) WHERE name = p_name AND (shared = 0 OR NOT p_shared)) OR
+      p_permits > 0 AND (SELECT COUNT(*) FROM {tickets} FORCE INDEX (queue) WHERE name = p_name) >= p_permits INTO v_blocked;
+    SELECT (SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = p_name AND shared = 0 ORDER BY seq LIMIT 1) INTO v_first;
     SELECT MIN(COALESCE(IF(t.held, t.expires_at, p.alive_until), v_now)) INTO v_ends
       FROM {tickets} AS t FORCE INDEX (queue) LEFT JOIN {processes} AS p ON p.id = t.process
-      WHERE t.name = p_name AND t.id IS NOT NULL AND t.seq <= COALESCE(v_first, 18446744073709551615);
+      WHERE t.name = p_name AND t.seq <= COALESCE(v_first, 18446744073709551615);
   END IF;
   SELECT EXISTS (SELECT 1 FROM {processes} WHERE id = p_process AND alive_until > v_now) INTO v_alive;
   SET v_number = LEAST(COALESCE(TIMESTAMPDIFF(MICROSECOND, v_now, v_ends), 0), 3600000000);
@@ -190,7 +211,7 @@ BEGIN
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
-    CALL {call_wake}(v_woken);
+    BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END; CALL {call_wake}(v_woken); END;
   END IF;
   SELECT v_done, v_number, v_mine AS mine;
 END
@@ -211,7 +232,7 @@ BEGIN
   DECLARE v_left BIGINT DEFAULT 0;
   DECLARE v_mine, v_woken MEDIUMBLOB DEFAULT '';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN ROLLBACK AND NO CHAIN NO RELEASE; RESIGNAL; END;
-  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
+  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit} AND {edition};
   SET v_done = 0;
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
@@ -270,7 +291,7 @@ BEGIN
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
-    CALL {call_wake}(v_woken);
+    BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END; CALL {call_wake}(v_woken); END;
   END IF;
   SELECT v_done, 0, v_mine AS mine;
 END
@@ -300,7 +321,7 @@ BEGIN
   END IF;
   COMMIT AND NO CHAIN NO RELEASE;
   IF v_woken <> '' THEN
-    CALL {call_wake}(v_woken);
+    BEGIN DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN END; CALL {call_wake}(v_woken); END;
   END IF;
   SELECT v_done, v_left, v_mine AS mine;
 END

@@ -101,9 +101,6 @@ func (s *store) Remove(ctx context.Context, process int64, h driver.Hold) (r sql
 
 // Break implements sqlqueue.Store.
 func (s *store) Break(ctx context.Context, process int64, name string, token uint64) (sqlqueue.Removal, error) {
-	if q, err := s.Queue(ctx, name); err != nil || len(q) == 0 { // the tables may be of another edition
-		return sqlqueue.Removal{}, err
-	}
 	return s.removal(ctx, valuesOf(name, "").with(values{"process": process, "token": token}))
 }
 
@@ -229,18 +226,17 @@ func (s *store) Leave(ctx context.Context, process int64) error {
 const dueNames = 100
 
 // Due implements sqlqueue.Store.
-func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqueue.Due, error) {
-	due := make([]sqlqueue.Due, len(names))
+func (s *store) Due(ctx context.Context, names []string) ([]time.Duration, error) {
+	due := make([]time.Duration, len(names))
 	for from := 0; from < len(names); from += dueNames {
 		var queries []string
 		for i, name := range names[from:min(from+dueNames, len(names))] {
-			queries = append(queries, s.w.render("due", values{"name": name, "key": from + i, "process": process}))
+			queries = append(queries, s.w.render("due", values{"name": name, "key": from + i}))
 		}
 		_, err := query(ctx, s, strings.Join(queries, " UNION ALL "), func(rows *sql.Rows) (none struct{}, err error) {
 			var i, micros int64
-			var first bool
-			if err = rows.Scan(&i, &micros, &first); err == nil {
-				due[i] = sqlqueue.Due{In: time.Duration(micros) * time.Microsecond, First: first}
+			if err = rows.Scan(&i, &micros); err == nil {
+				due[i] = time.Duration(micros) * time.Microsecond
 			}
 			return none, err
 		})

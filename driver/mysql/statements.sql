@@ -5,8 +5,6 @@
 -- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
 -- Statements that delete what a query finds do so in spite of sql_safe_updates: MariaDB executes the first comment, MySQL reads
 -- the second.
--- {edition} fails with error 1054 where the tables are of another version. It is in the statements that a program
--- may begin with and that do not use {slots}.
 
 -- autocommit: nothing, where autocommit is on.
 SELECT 1 FROM DUAL WHERE {autocommit}
@@ -52,10 +50,9 @@ CALL {call_wake}('{process},')
 DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guards = 0 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
 -- due: when the first of the tickets at the head of a queue expires, up to an exclusive one: -1 if one has, or if the first
--- waits; and whether the first that waits is of a process. It is one of several in a query.
+-- waits. It is one of several in a query.
 SELECT {key}, IF((SELECT held FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND id IS NOT NULL ORDER BY seq LIMIT 1) = 0, -1,
-    COALESCE(GREATEST(LEAST(MIN(COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(t.held, t.expires_at, p.alive_until)), -1)), 3600000000), -1), 3600000000)),
-  COALESCE((SELECT process FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND held = 0 ORDER BY seq LIMIT 1) = {process}, 0)
+    COALESCE(GREATEST(LEAST(MIN(COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(t.held, t.expires_at, p.alive_until)), -1)), 3600000000), -1), 3600000000))
 FROM {tickets} AS t FORCE INDEX (queue) LEFT JOIN {processes} AS p ON p.id = t.process
 WHERE t.name = {name} AND t.id IS NOT NULL AND {autocommit} AND t.seq <= COALESCE((SELECT seq FROM {tickets} FORCE INDEX (queue)
   WHERE name = {name} AND id IS NOT NULL AND shared = 0 ORDER BY seq LIMIT 1), 18446744073709551615)
@@ -118,14 +115,10 @@ CALL {call_mine}({process}, {mark})
 DELETE FROM {processes} WHERE id = {process} AND {autocommit}
 
 -- inspect: a queue as Inspect shows it.
-SELECT t.seq, t.id, t.owner, t.note, t.shared, t.permits, t.held, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', t.since),
-  COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), t.expires_at), 0)
-FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
-WHERE t.name = {name} AND t.id IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6) AND {edition} AND {autocommit} ORDER BY t.seq
+CALL {call_show}({name})
 
 -- list: the names that have a live ticket.
-SELECT DISTINCT t.name FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
-WHERE t.name IS NOT NULL AND IF(t.held, t.expires_at, p.alive_until) > UTC_TIMESTAMP(6) AND {edition} AND {autocommit}
+CALL {call_show}(NULL)
 
 -- stale: the next names with tickets that expired a while ago, and the next anchors of queues that are empty.
 SELECT DISTINCT COALESCE(t.name, t.entry) AS stale FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process
@@ -215,3 +208,6 @@ DELETE FROM {processes} WHERE id < 0 AND {autocommit}
 
 -- ping_delete_tx: the same of the rows of AcquireTx.
 DELETE FROM {tx} WHERE name = x'' AND {autocommit}
+
+-- ping_take: take nothing, since there is no such slot.
+CALL {call_take}(65535, x'', x'', x'', 0, 0, 0, 0, 0, x'', x'', UTC_TIMESTAMP(6), 0)

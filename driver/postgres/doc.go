@@ -103,7 +103,9 @@
 // driver that has used the table does not create it again: all its requests fail, and its holders lose their locks at the
 // end of their leases. A program that starts later does not know that it existed, unless it uses WithoutCreate. What else is
 // dropped (a function, the sequence) is an error, which says how to create it. End all programs before you create the
-// sequence: a new one may begin with tokens that are less than the last.
+// sequence: a new one may begin with tokens that are less than the last. A wait goes on while a right that it needs is revoked, or a
+// function is dropped, as in an outage: the error at the end of its context says why, and afterwards its ticket is granted or queued
+// anew.
 //
 // A failover to a standby, where the URL names both servers and has target_session_attrs=read-write, keeps what the
 // standby has: with synchronous replication (synchronous_standby_names) that is every grant, so that holders and

@@ -58,8 +58,7 @@ DECLARE
 	t       record;
 	ends    timestamptz;
 	most    bigint; -- shared tickets at once
-	other   bigint; -- the first process, beside p_process, that was granted something
-	payload text;
+	news    text;
 BEGIN
 	ahead := 0;
 	blocked := false;
@@ -94,14 +93,11 @@ BEGIN
 			UPDATE {tickets} k SET slot = CASE WHEN k.shared THEN k.slot ELSE 0 END,
 				held = true, provisional = true, since = clock_timestamp(), expires_at = ends
 			WHERE k.name = p_name AND k.slot = t.slot;
+			news := format('g %s %s %s', t.id, t.token, t.heartbeat);
 			IF t.process = p_process THEN
-				mine := mine || format(E'\ng %s %s %s', t.id, t.token, t.heartbeat);
-			ELSIF other IS NULL THEN
-				other := t.process;
-				payload := format('g %s %s %s', t.id, t.token, t.heartbeat);
-			ELSE -- several at once: each process reads what it was granted
-				payload := 'r';
-				PERFORM {notify}(t.process, payload);
+				mine := mine || E'\n' || news;
+			ELSE
+				PERFORM {notify}(t.process, news);
 			END IF;
 		END IF;
 		due := least(due, ends);
@@ -109,9 +105,6 @@ BEGIN
 		blocked := NOT t.shared;
 		EXIT WHEN blocked OR ahead >= most;
 	END LOOP;
-	IF other IS NOT NULL THEN
-		PERFORM {notify}(other, payload);
-	END IF;
 END $locker$;
 
 -- Removes an expired ticket; false if it is not expired, or cannot be removed now. A process that let its

@@ -141,24 +141,23 @@ func (s *store) Leave(ctx context.Context, process int64) error {
 }
 
 // Due implements sqlqueue.Store.
-func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqueue.Due, error) {
+func (s *store) Due(ctx context.Context, names []string) ([]time.Duration, error) {
 	args := make([][]byte, len(names))
 	for i, n := range names {
 		args[i] = []byte(n)
 	}
-	due := make([]sqlqueue.Due, len(names))
+	due := make([]time.Duration, len(names))
 	_, err := query(ctx, s, sending{}, func(row pgx.CollectableRow) (struct{}, error) {
 		var i, micros int64
-		var first bool
-		err := row.Scan(&i, &micros, &first)
+		err := row.Scan(&i, &micros)
 		if err == nil && (i < 1 || i > int64(len(due))) {
 			err = errReply
 		}
 		if err == nil {
-			due[i-1] = sqlqueue.Due{In: time.Duration(micros) * time.Microsecond, First: first}
+			due[i-1] = time.Duration(micros) * time.Microsecond
 		}
 		return struct{}{}, err
-	}, s.w.due, args, process)
+	}, s.w.due, args)
 	return due, err
 }
 

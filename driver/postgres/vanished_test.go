@@ -106,7 +106,7 @@ func TestMissingRights(t *testing.T) {
 		_, _ = admin.Exec(context.Background(), "DROP OWNED BY "+user+"; DROP USER "+user, pgx.QueryExecModeSimpleProtocol)
 	})
 	p := newPool(t, srv.URL(), func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = user, user })
-	d, err := postgres.New(p, postgres.WithPrefix(prefix))
+	d, err := postgres.New(p, postgres.WithPrefix(prefix), postgres.WithLiveness(400*time.Millisecond))
 	ok(t, err)
 	t.Cleanup(func() { ok(t, d.Close()) })
 	rights := []string{
@@ -117,6 +117,7 @@ func TestMissingRights(t *testing.T) {
 		exec("GRANT " + r + " TO USER")
 	}
 	ok(t, ping(t.Context(), d))
+	waitsWithout(t, d, func(verb, end string) { exec(verb + " UPDATE ON PREFIX_processes " + end + " USER") })
 	for i, missing := range append(rights, "INSERT ON PREFIX_tickets", "UPDATE ON PREFIX_processes", "UPDATE ON SEQUENCE PREFIX_token") {
 		exec("REVOKE " + missing + " FROM USER")
 		var err error
@@ -140,4 +141,29 @@ func TestMissingRights(t *testing.T) {
 		}
 		exec("GRANT " + missing + " TO USER")
 	}
+}
+
+// waitsWithout takes a right away while a driver waits: the wait goes on, its error says what was refused, and once the right is back
+// the waiter learns what became of its ticket.
+func waitsWithout(t *testing.T, d *postgres.Driver, change func(verb, end string)) {
+	t.Helper()
+	g, err := d.Acquire(t.Context(), driver.Request{Name: "waits", ID: "held", TTL: time.Minute})
+	ok(t, err)
+	r := driver.Request{Name: "waits", ID: "waiter", TTL: time.Minute, Wait: true, Joined: func() { change("REVOKE", "FROM") }}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err = d.Acquire(ctx, r)
+	is(t, err, context.DeadlineExceeded)
+	if postgres.Code(err) != "42501" {
+		t.Errorf("the end of a wait whose heartbeats are refused: %v", err)
+	}
+	change("GRANT", "TO")
+	r.Joined = func() {
+		change("REVOKE", "FROM")
+		time.AfterFunc(time.Second, func() { change("GRANT", "TO") })
+	}
+	_, err = d.Acquire(t.Context(), r)
+	is(t, err, driver.ErrLost)
+	ok(t, d.Release(t.Context(), driver.Request{Name: "waits", ID: "held"}.Hold(g.Token)))
+	_ = d.Release(t.Context(), r.Hold(0))
 }

@@ -137,18 +137,15 @@ func (c *pgCall) grant(t *pgTicket) string {
 
 // pgWalk is a walk through a queue, from its head as far as tickets may be granted.
 type pgWalk struct {
-	process int64 // that is not notified
 	ahead   int64 // live tickets passed
 	blocked bool  // an exclusive one has ended it
 	due     int64 // when the first of them may expire; -1: there is something to do
 	mine    string
-	other   int64 // the first other process that was granted something; -1: none
-	payload string
 }
 
 // walk is {walk}. With dry it changes nothing.
 func (c *pgCall) walk(name string, permits, process int64, dry bool) *pgWalk {
-	w := &pgWalk{process: process, due: never, other: -1}
+	w := &pgWalk{due: never}
 	most := int64(-1)
 	for _, t := range slices.Clone(c.tickets[name]) {
 		ends := c.alive(t.process)
@@ -168,7 +165,11 @@ func (c *pgCall) walk(name string, permits, process int64, dry bool) *pgWalk {
 			most = c.mostPermits(name, permits)
 		}
 		if grantable {
-			w.granted(c, t, c.grant(t))
+			if news := c.grant(t); t.process == process {
+				w.mine += "\n" + news
+			} else {
+				c.notify(t.process, news)
+			}
 			ends = t.expires
 		}
 		w.due = min(w.due, ends)
@@ -177,24 +178,8 @@ func (c *pgCall) walk(name string, permits, process int64, dry bool) *pgWalk {
 			break
 		}
 	}
-	if w.other >= 0 {
-		c.notify(w.other, w.payload)
-	}
 	c.order(name)
 	return w
-}
-
-// granted notes what a process has to hear. Where there are several, each asks what it was granted.
-func (w *pgWalk) granted(c *pgCall, t *pgTicket, news string) {
-	switch {
-	case t.process == w.process:
-		w.mine += "\n" + news
-	case w.other < 0:
-		w.other, w.payload = t.process, news
-	default:
-		w.payload = "r"
-		c.notify(t.process, w.payload)
-	}
 }
 
 // mostPermits is how many shared tickets of a name there may be.

@@ -1,6 +1,7 @@
 package sqlqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -14,7 +15,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	if e.life.Closed() {
 		return driver.Grant{}, driver.ErrClosed
 	}
-	w := e.book.add(r)
+	w := e.book.add(r)     // until take has returned, Acquire asks for it
 	defer e.book.remove(w) // unless its wait has ended; also after a panic in the user's code
 	g, queued, err := e.take(ctx, r, w)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
@@ -24,7 +25,6 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	case err != nil:
 		return g, err
 	case !queued:
-		e.book.hold(w, g.Token)
 		if !e.opts.ListenToWait {
 			e.listenFirst(ctx)
 		}
@@ -37,7 +37,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	select {
 	case o := <-w.outcome:
 		g, err := e.granted(ctx, r, o)
-		return g, e.gone(r.ID, err, w.queued) // it was there then
+		return g, e.gone(r.ID, err, w.seen) // it was there then
 	case <-ctx.Done():
 		return driver.Grant{}, errors.Join(context.Cause(ctx), e.book.lastFault())
 	case <-e.life.Done():
@@ -47,11 +47,10 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 
 // take asks for a ticket until it is granted, refused, or queued.
 func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g driver.Grant, queued bool, err error) {
-	var asked time.Time         // when the last request was made
-	var sent, arrives time.Time // until then the last request may arrive, and those that were not answered
-	e.book.ask(r.ID)
-	defer func() { // also after a panic in the user's code
-		if unreleased := e.book.asked(r.ID, later(arrives, sent)); !unreleased && !saysGone(err) {
+	var asked time.Time // when the last request was made
+	var sent time.Time  // until then it may arrive
+	defer func() {      // also after a panic in the user's code
+		if unreleased := e.book.asked(r.ID, sent); !unreleased && !saysGone(err) {
 			err = driver.NoTicket(err)
 		}
 		err = e.gone(r.ID, err, asked) // another may have arrived since
@@ -67,7 +66,7 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 				return until
 			})
 			if err != nil && !a.Sent.IsZero() && e.store.Class(err)&Undone == 0 {
-				arrives = later(arrives, later(sent, time.Now()))
+				e.book.unanswered(w, later(sent, time.Now()))
 			}
 			sent = time.Time{}
 			return a, err
@@ -95,10 +94,11 @@ func (e *Engine) taken(ctx context.Context, w *waiter, a Answer) (g driver.Grant
 	switch a.Result {
 	case Granted:
 		g = driver.Grant{Token: a.Token, Asked: a.Sent}
+		e.book.hold(w, a.Token)
 	case Refused:
 		err = driver.ErrNotAcquired
 	case Queued:
-		queued = e.book.queued(w, a.Due)
+		queued = e.book.queued(w, a.Sent, a.Due)
 		if !queued {
 			err = e.lost(driver.ErrLost)
 		}
@@ -145,7 +145,7 @@ func (e *Engine) granted(ctx context.Context, r driver.Request, o outcome) (driv
 	}
 	asked := time.Now()
 	if err := e.Renew(ctx, r.Hold(o.token), r.TTL); err != nil {
-		return driver.Grant{}, err
+		return driver.Grant{}, cmp.Or(context.Cause(ctx), err) // a request that the end of ctx has interrupted says nothing about the store
 	}
 	return driver.Grant{Token: o.token, Asked: asked}, nil
 }

@@ -166,7 +166,7 @@ func TestWaitWhoseTicketIsAskedForAgain(t *testing.T) {
 		first, second := acquiring(ctx, e, waits), acquiring(ctx, e, waits)
 		s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1, Held: true, Left: time.Minute}})
 		if err := <-second; err != nil {
-			t.Errorf("the second: %v", err)
+			t.Errorf("the second, after %v: %v", second, err)
 		}
 		if err := <-first; !errors.Is(err, errAskedAgain) || errors.Is(err, driver.ErrNoTicket) {
 			t.Errorf("the first: %v", err)
@@ -233,13 +233,12 @@ func TestLateNoticeOfALossBeforeTheLease(t *testing.T) {
 func TestReadsAnEarlierTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBook(time.Second)
-		b.ask(waits.ID)
-		b.asked(waits.ID, time.Now())
+		b.note(waits.ID, 0, time.Now())
 		earlier := Mine{Sent: time.Now(), Tickets: []Ticket{{ID: waits.ID, Token: 1, Held: true, Left: time.Minute}}}
 		w := b.add(waits)
 		b.compare(earlier, b.process, true)
 		time.Sleep(time.Second)
-		b.queued(w, time.Hour)
+		b.queued(w, time.Now(), time.Hour)
 		b.compare(earlier, b.process, true)
 		select {
 		case o := <-w.outcome:
@@ -347,4 +346,104 @@ func TestLostBesideALateRequest(t *testing.T) {
 			time.Sleep(2 * time.Second) // it may read again
 		})
 	}
+}
+
+// One Acquire: its first request was not answered, and the answer to the second, which queued the ticket, was late. The ticket is
+// broken: the first request may have taken it anew before that answer came.
+func TestLostBesideALateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{}, errBroken), after(takeBound+time.Second, Answer{Result: Queued, Due: time.Hour}, nil))
+		e.store = passingStore{s}
+		ended := acquiring(t.Context(), e, waits)
+		time.Sleep(takeBound + time.Second + 100*time.Millisecond)
+		(&Inbox{e}).Text(LostText(waits.Hold(1)))
+		if err := <-ended; !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("the first request may have taken the ticket: %v", err)
+		}
+	})
+}
+
+// One Acquire: its first request was not answered, but has queued a ticket that was granted and broken, and the second one has
+// queued another. Late notices of the first ticket say nothing about the second.
+func TestLateNoticeOfAnUnansweredRequest(t *testing.T) {
+	for _, notice := range []string{GrantText(Grant{ID: waits.ID, Token: 1, Heartbeat: 1}), LostText(waits.Hold(1))} {
+		synctest.Test(t, func(t *testing.T) {
+			e, s := newAgain(t, after(0, Answer{}, errBroken), after(0, Answer{Result: Queued, Due: time.Hour}, nil))
+			e.store = passingStore{s}
+			s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 2}})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			ended := acquiring(ctx, e, waits)
+			time.Sleep(takeBound + time.Second)
+			(&Inbox{e}).Text(notice)
+			time.Sleep(time.Second)
+			select {
+			case err := <-ended:
+				t.Fatalf("%q: the wait has ended: %v", notice, err)
+			default:
+			}
+			if cancel(); !errors.Is(<-ended, context.Canceled) {
+				t.Errorf("%q: the wait has ended before its context", notice)
+			}
+		})
+	}
+}
+
+// Two ask for one ticket at once. The first has queued it, and the request of the second was not sent: there is a ticket.
+func TestNoTicketWhileAnotherIsQueued(t *testing.T) {
+	for _, second := range []time.Duration{time.Second, 3 * time.Second} { // before the answer to the first, and after it
+		synctest.Test(t, func(t *testing.T) {
+			unsent := after(0, Answer{}, errUnsent)
+			e, _ := newAgain(t, after(2*time.Second, Answer{Result: Queued, Due: time.Hour}, nil), after(second, Answer{}, errUnsent), unsent, unsent)
+			first := acquiring(t.Context(), e, waits)
+			if err := <-acquiring(t.Context(), e, waits); !errors.Is(err, errUnsent) || errors.Is(err, driver.ErrNoTicket) {
+				t.Errorf("the second, after %v: %v", second, err)
+			}
+			if err := <-first; !errors.Is(err, errAskedAgain) {
+				t.Errorf("the first: %v", err)
+			}
+			if _, err := e.Acquire(t.Context(), waits); errors.Is(err, driver.ErrNoTicket) {
+				t.Errorf("a third, after %v: %v", second, err)
+			}
+			_ = e.Release(t.Context(), waits.Hold(0))
+			if _, err := e.Acquire(t.Context(), waits); !errors.Is(err, driver.ErrNoTicket) {
+				t.Errorf("after its release: %v", err)
+			}
+		})
+	}
+}
+
+// A release between the answer that grants a ticket and the return of Acquire is not confirmed before the book has the ticket:
+// otherwise it would keep what nobody releases any more.
+func TestHeldBeforeItIsAskedForNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := newAgain(t, after(0, Answer{Result: Granted, Token: 1}, nil))
+		w := e.book.add(waits)
+		if g, _, err := e.take(t.Context(), waits, w); g.Token != 1 || err != nil {
+			t.Fatal(g, err)
+		}
+		if held, _ := e.book.known(waits.ID); held != 1 {
+			t.Error("the ticket is held, and the book has not got it")
+		}
+	})
+}
+
+// A ticket is queued and broken before the answer to its request arrives: the notice comes first.
+func TestLossBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := newAgain(t, after(100*time.Millisecond, Answer{Result: Queued, Due: time.Hour}, nil))
+		e.opts.Liveness, e.book.liveness = 40*time.Second, 40*time.Second
+		e.attend()
+		in := &Inbox{e}
+		in.Ready()
+		_ = e.register(t.Context(), e.book.current(), time.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		ended := acquiring(ctx, e, waits)
+		time.Sleep(50 * time.Millisecond)
+		in.Text(LostText(waits.Hold(1)))
+		if err := <-ended; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("the loss is not noticed: %v", err)
+		}
+	})
 }

@@ -19,9 +19,6 @@ import (
 //
 // An answer to one request for a ticket says nothing about the others, which may be pending: under way, or not answered and
 // still to arrive. What is known of an ID holds for all of them, until a release of the ticket was answered.
-//
-// A ticket in the database that this process neither waits for nor holds, since the answer to its request was lost or its
-// caller has left, is the core's to release.
 type book struct {
 	liveness     time.Duration
 	listenToWait bool          // see Options
@@ -43,7 +40,6 @@ type book struct {
 	used      time.Time     // when the last ticket stopped waiting, or was granted at once
 	waited    time.Time     // when the last ticket that was queued stopped waiting
 	missed    bool          // grants and losses may have been missed
-	news      bool          // something was granted
 	receiving bool          // notices arrive
 	opening   chan struct{} // closed when the listener that was started receives notices, or has failed; else nil
 
@@ -61,8 +57,9 @@ type waiter struct {
 	name, id string
 	ttl      time.Duration
 	process  int64
-	again    bool         // the ticket was asked for before: what is heard of it may be about an earlier one
-	queued   time.Time    // until when it was known to be queued; zero: not yet
+	again    bool         // there may have been an earlier ticket with its ID: what is heard of it may be about that
+	queued   time.Time    // since when it is known to be queued; zero: not yet
+	seen     time.Time    // when the last request was sent whose answer has shown that
 	outcome  chan outcome // of one
 }
 
@@ -73,7 +70,7 @@ type outcome struct {
 	err   error
 }
 
-// wasQueued reports whether a waiter was known to be queued before a time. Times of comparisons only grow.
+// wasQueued reports whether a waiter was known to be queued before a time.
 func (w *waiter) wasQueued(before time.Time) bool {
 	return !w.queued.IsZero() && w.queued.Before(before)
 }
@@ -116,20 +113,21 @@ func signal(c chan struct{}) {
 	}
 }
 
-// ask records that Acquire asks for a ticket.
-func (b *book) ask(id string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.note(id, 1, time.Time{})
-}
-
-// asked records that Acquire asks for a ticket no longer, and until when a request that was not answered may arrive; zero:
-// all were answered. It reports whether the ticket is unreleased, by this call or another one.
+// asked records that Acquire asks for a ticket no longer, and until when its last request may arrive, if that was not answered;
+// zero: it was. It reports whether the ticket is unreleased, by this call or another one.
 func (b *book) asked(id string, until time.Time) (unreleased bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.note(id, -1, until)
 	return b.unreleased(id)
+}
+
+// unanswered records until when a request may arrive that was not answered.
+func (b *book) unanswered(w *waiter, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.again = true
+	b.note(w.id, 0, until)
 }
 
 // note adds to the requests for a ticket. With mu held. The old ones are forgotten whenever there are twice as many as the last
@@ -172,17 +170,20 @@ func (b *book) released(id string, held uint64, then requests) {
 	}
 }
 
-// add adds a waiter before its ticket is requested, so that no notice of it is missed. It ends an earlier wait for the ticket.
+// add adds a waiter before its ticket is requested, so that no notice of it is missed. It ends an earlier wait, which leaves the
+// ticket.
 func (b *book) add(r driver.Request) *waiter {
 	w := &waiter{name: r.Name, id: r.ID, ttl: r.TTL, outcome: make(chan outcome, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if earlier := b.byID[r.ID]; earlier != nil {
-		b.giveUp(earlier)
+		b.drop(earlier)
+		b.note(r.ID, 0, b.used)
 		earlier.outcome <- outcome{err: errAskedAgain}
 	}
 	w.process, w.again = b.process, b.unreleased(r.ID)
 	b.byID[r.ID] = w
+	b.note(r.ID, 1, time.Time{})
 	return w
 }
 
@@ -193,8 +194,9 @@ func (b *book) rejoin(w *waiter) {
 	w.process = b.process
 }
 
-// queued records that a waiter is queued, and when its queue is due. It reports false if its process expired meanwhile.
-func (b *book) queued(w *waiter, due time.Duration) bool {
+// queued records that a waiter is queued, by the answer to a request that was sent at sent, and when its queue is due. It reports
+// false if its process expired meanwhile.
+func (b *book) queued(w *waiter, sent time.Time, due time.Duration) bool {
 	now := time.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -205,18 +207,14 @@ func (b *book) queued(w *waiter, due time.Duration) bool {
 		delete(b.byID, w.id)
 		return false
 	}
-	w.queued = now
+	w.queued, w.seen = now, sent
 	if w.again { // what was heard of it meanwhile was not believed
 		b.missed = true
 		signal(b.changed)
 	}
 	n := b.byName[w.name]
 	if n == nil {
-		longest := b.liveness / 4
-		if !b.receiving {
-			longest = min(longest, longestPoll) // see act
-		}
-		n = &waitedFor{due: now.Add(min(due, longest))}
+		n = &waitedFor{due: now.Add(min(due, b.checkEvery()))}
 		b.byName[w.name] = n
 		signal(b.changed)
 	}
@@ -224,19 +222,14 @@ func (b *book) queued(w *waiter, due time.Duration) bool {
 	return true
 }
 
-// remove removes a waiter, if it is there.
+// remove removes a waiter, if it is there. If it was queued, it leaves its ticket.
 func (b *book) remove(w *waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.byID[w.id] == w {
-		b.giveUp(w)
+	if b.byID[w.id] != w {
+		return
 	}
-}
-
-// giveUp removes a waiter that leaves its ticket, if it was queued. With mu held.
-func (b *book) giveUp(w *waiter) {
-	b.drop(w)
-	if !w.queued.IsZero() {
+	if b.drop(w); !w.queued.IsZero() {
 		b.note(w.id, 0, b.used)
 	}
 }
@@ -278,24 +271,17 @@ func (b *book) forget(id string) {
 	delete(b.held, id)
 }
 
-// told returns who waits for a ticket, to be told what was heard of it. If that may be about an earlier one, all are compared.
-// With mu held.
-func (b *book) told(id string) *waiter {
-	w := b.byID[id]
-	if w != nil && w.again {
-		b.missed = true
-		signal(b.changed)
-		return nil
-	}
-	return w
-}
-
-// granted delivers a grant.
+// granted delivers a grant. If it may be one of an earlier ticket, all are compared.
 func (b *book) granted(g Grant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	w := b.told(g.ID)
+	w := b.byID[g.ID]
 	if w == nil {
+		return
+	}
+	if w.again {
+		b.missed = true
+		signal(b.changed)
 		return
 	}
 	until := time.Time{}                                 // unknown: the lease has to be renewed
@@ -312,12 +298,13 @@ func (b *book) grant(w *waiter, token uint64, until time.Time) {
 	b.end(w, outcome{token: token, until: until})
 }
 
-// lost delivers a loss. It reports whether the ticket was held here.
+// lost hears of a loss. It reports whether the ticket was held here. Whether one that waits is gone is known when all were compared.
 func (b *book) lost(h driver.Hold) (held bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.told(h.ID); w != nil {
-		b.end(w, outcome{err: driver.ErrLost})
+	if w := b.byID[h.ID]; w != nil {
+		w.again, b.missed = true, true
+		signal(b.changed)
 	}
 	token, held := b.held[h.ID]
 	return held && token == h.Token
@@ -334,6 +321,14 @@ func (b *book) dueNames(now time.Time, most int) (names []string, process int64)
 		}
 	}
 	return names, b.process
+}
+
+// checkEvery is how long a queue may go without a check. With mu held.
+func (b *book) checkEvery() time.Duration {
+	if b.receiving {
+		return b.liveness / 4
+	}
+	return min(b.liveness/4, longestPoll)
 }
 
 // setDue sets until when to check a queue again, unless it is to be checked sooner: a notice may have come while it was
@@ -360,7 +355,7 @@ func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 			b.grant(w, t.Token, m.Sent.Add(t.Left))
 			news = true
 		case w.wasQueued(m.Sent):
-			w.queued = m.Sent
+			w.seen = m.Sent
 		}
 	}
 	if !all {
@@ -374,33 +369,22 @@ func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 	return news
 }
 
-// mayHaveMissed records that grants or losses may have been missed.
+// mayHaveMissed records that grants or losses may have been missed, and that any queue may be due.
 func (b *book) mayHaveMissed() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.byID) > 0 {
-		b.missed = true
-		signal(b.changed)
+	b.missed = len(b.byID) > 0
+	for _, n := range b.byName {
+		n.due = time.Now()
 	}
-}
-
-// mayHaveGrants records that something was granted to this process.
-func (b *book) mayHaveGrants() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.news = true
 	signal(b.changed)
 }
 
-// toCompare returns, once, whether to compare all tickets, because grants and losses may have been missed, or those that
-// were granted.
-func (b *book) toCompare() (all, grants bool) {
+// toCompare returns, once, whether to compare all tickets, because grants and losses may have been missed.
+func (b *book) toCompare() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.registered {
-		return false, false
-	}
-	all, grants = b.missed, b.news
-	b.missed, b.news = false, false
-	return all, grants
+	missed := b.missed && b.registered
+	b.missed = b.missed && !b.registered
+	return missed
 }

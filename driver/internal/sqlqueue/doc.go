@@ -39,8 +39,7 @@
 // left, is the core's to release.
 //
 // What expires notifies nobody. So a process that waits asks when the head of each of its queues may expire
-// ([Store].Due), and asks again then; if something has expired, it lets the queue move on ([Store].Advance). The process
-// of the first waiter asks first, and all others a little later.
+// ([Store].Due), and asks again a little after that; if something has expired, it lets the queue move on ([Store].Advance).
 //
 // # Requests that were not answered
 //
@@ -57,7 +56,7 @@
 //
 // Several calls may ask for one ticket. The answer to one of them says nothing about the others, so all of this is by the
 // ticket's ID, until a release was answered. Notices of a ticket that was asked for before may be about an earlier one with its
-// ID: they are not believed, but all tickets of the process are read.
+// ID: they are not believed, but all tickets of the process are read. So they are when a ticket that waits is heard to be lost.
 //
 // # What is left behind
 //

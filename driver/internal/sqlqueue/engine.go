@@ -1,6 +1,7 @@
 package sqlqueue
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -54,15 +55,8 @@ var (
 
 // New makes an engine. It sends nothing.
 func New(o Options) *Engine {
-	if o.SweepEvery == 0 {
-		o.SweepEvery = SweepEvery
-	}
-	if o.LongestPoll == 0 {
-		o.LongestPoll = longestPoll
-	}
-	if o.ListenFor == 0 {
-		o.ListenFor = listenFor
-	}
+	o.SweepEvery, o.ListenFor = cmp.Or(o.SweepEvery, SweepEvery), cmp.Or(o.ListenFor, listenFor)
+	o.LongestPoll = cmp.Or(o.LongestPoll, longestPoll)
 	e := &Engine{opts: o, store: o.Store, registering: make(chan struct{}, 1), book: newBook(o.Liveness), life: life.New()}
 	e.book.listenToWait = o.ListenToWait
 	return e

@@ -3,6 +3,7 @@ package sqlqueue
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -46,8 +47,8 @@ func (s *fakeStore) Heartbeat(ctx context.Context, process int64, _ time.Duratio
 	return Heartbeat{}, ctx.Err()
 }
 
-func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error) {
-	return slices.Repeat([]Due{{In: time.Hour}}, len(names)), nil
+func (*fakeStore) Due(_ context.Context, names []string) ([]time.Duration, error) {
+	return slices.Repeat([]time.Duration{time.Hour}, len(names)), nil
 }
 
 func (s *fakeStore) Mine(context.Context, int64, bool) (Mine, error) {
@@ -191,8 +192,7 @@ func TestForgetsRequests(t *testing.T) {
 		b := newBook(time.Second)
 		for i := range 1000 {
 			id := string(rune('a' + i))
-			b.ask(id)
-			b.asked(id, time.Now().Add(takeBound))
+			b.note(id, 0, time.Now().Add(takeBound))
 			time.Sleep(takeBound)
 		}
 		if n := len(b.requests); n > 100 {
@@ -216,7 +216,7 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 		defer e.Close()
 		first = e.book.current()
 		w := e.book.add(driver.Request{Name: "a", ID: "queued", TTL: time.Minute})
-		e.book.queued(w, time.Minute)
+		e.book.queued(w, time.Now(), time.Minute)
 		if err := e.register(t.Context(), first, time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -313,6 +313,28 @@ func TestLearnsOfALossWithoutNotices(t *testing.T) {
 		_, err := e.Acquire(ctx, driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true})
 		if took := time.Since(begun); !errors.Is(err, driver.ErrLost) || took > 2*e.heartbeatEvery() {
 			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
+// The context of a wait ends while the lease of its grant is renewed: the error is that end, and says nothing about the store, whose
+// client has interrupted the request.
+func TestWaitThatEndsDuringTheRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{Result: Queued, Due: time.Hour}, nil))
+		s.renew = func(ctx context.Context) error {
+			<-ctx.Done()
+			return os.ErrDeadlineExceeded
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		r := waits
+		r.Renewed = false
+		ended := acquiring(ctx, e, r)
+		s.mine.Store(&[]Ticket{{ID: r.ID, Token: 1, Held: true, Left: time.Second}})
+		time.Sleep(2 * time.Second)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the error is %v", err)
 		}
 	})
 }

@@ -16,10 +16,7 @@ func (in *Inbox) Ready() { in.e.book.setReceiving(true) }
 // Granted says that a ticket was granted.
 func (in *Inbox) Granted(g Grant) { in.e.book.granted(g) }
 
-// Mine says that something was granted: the process asks for its own.
-func (in *Inbox) Mine() { in.e.book.mayHaveGrants() }
-
-// Missed says that notices may have been missed: grants, and losses.
+// Missed says that notices may have been missed: grants, losses, and that any queue is due.
 func (in *Inbox) Missed() { in.e.book.mayHaveMissed() }
 
 // Due says that the queue of a name is due, or sooner than it was.
@@ -40,7 +37,6 @@ func (in *Inbox) Lost(h driver.Hold) {
 //	g ID TOKEN HEARTBEAT  granted, as GrantText makes it
 //	l ID TOKEN NAME       lost; the name in hexadecimal digits
 //	d NAME                due
-//	r                     something was granted
 //
 // Whoever may write to the store can send any text. All others say that notices were missed.
 func (in *Inbox) Text(notice string) {
@@ -52,8 +48,6 @@ func (in *Inbox) Text(notice string) {
 		in.Lost(h)
 	} else if Scan(notice, "d %x", &name) {
 		in.Due(name)
-	} else if notice == "r" {
-		in.Mine()
 	} else {
 		in.Missed()
 	}
@@ -77,16 +71,4 @@ func ParseGrant(s string) (g Grant, ok bool) {
 func Scan(s, format string, into ...any) bool {
 	n, err := fmt.Sscanf(s, format, into...)
 	return err == nil && n == len(into)
-}
-
-// AllDue says that any queue may be due, or sooner than it was.
-func (in *Inbox) AllDue() {
-	b := &in.e.book
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	for _, n := range b.byName {
-		n.due = now
-	}
-	signal(b.changed)
 }
