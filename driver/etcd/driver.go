@@ -67,8 +67,8 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l 
 // connection whose first packet was lost in an outage. A client that confines its keys to a
 // namespace (clientv3/namespace) works too.
 func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
-	if client == nil {
-		return nil, errors.New("etcd: New: the client is nil")
+	if client == nil || client.ActiveConnection() == nil {
+		return nil, errors.New("etcd: New: the client is nil, or has no connection")
 	}
 	o, err := newOptions(opts)
 	if err != nil {
@@ -176,10 +176,10 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 // session: see store.Losses.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
-		queue := d.store.queue(name)
+		queue, number := d.store.queue(name), int64(max(token, 1)) // for etcd 0 is any
 		for removed := false; ; { // again if it has gone, or was moved to another session, meanwhile
 			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-				clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
+				clientv3.WithMinCreateRev(number), clientv3.WithMaxCreateRev(number))
 			if err != nil {
 				return err
 			}

@@ -211,6 +211,9 @@ func TestBadOptions(t *testing.T) {
 	if _, err := etcd.New(nil); err == nil {
 		t.Error("New took a nil client")
 	}
+	if _, err := etcd.New(clientv3.NewCtxClient(t.Context())); err == nil {
+		t.Error("New took a client without a connection")
+	}
 	if _, err := etcd.New(newClient(t, "127.0.0.1:1"), nil, etcd.WithPrefix("x/")); err != nil {
 		t.Error(err)
 	}
