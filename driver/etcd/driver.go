@@ -90,13 +90,15 @@ func newOptions(opts []Option) (options, error) {
 
 func newDriver(client *clientv3.Client, o options) *Driver {
 	s := &store{keyspace: keyspace{o.prefix}, client: client, idle: make(chan keepAlive, mostIdle)}
-	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
+	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(client.Ctx()))
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
 	s.several.Store(len(client.Endpoints()) > 1)
-	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
+	d := &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
 		Store: s, MissingMost: missingMost, LookFor: missingMost, NearHead: nearHead,
 	})}
+	context.AfterFunc(s.life, func() { _ = d.Engine.Close() }) // the user may have closed the client
+	return d
 }
 
 func checkPrefix(prefix string) (string, error) {
