@@ -143,8 +143,8 @@ func (w *watcher) next() (task, Entry) {
 	if anyOf {
 		wanted = ahead
 	}
-	foreign := slices.ContainsFunc(wanted, func(e Entry) bool { return q.e.keys[e.Key] == nil })
-	if !foreign && q.e.opts.LocalWait > 0 && last != w.local {
+	foreign := func(e Entry) bool { return q.e.keys[e.Key] == nil }
+	if q.e.opts.LocalWait > 0 && last != w.local && !slices.ContainsFunc(wanted, foreign) {
 		return resting, last
 	}
 	if anyOf || len(ahead) <= q.e.opts.NearHead {
