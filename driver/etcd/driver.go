@@ -59,7 +59,8 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // is given has a logger of its own (clientv3.Config.Logger).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// New makes a Driver on a client, which the caller closes, after the Driver. It sends no request.
+// New makes a Driver on a client, which the caller closes, after the Driver: all calls on a closed
+// client are driver.ErrClosed. It sends no request.
 //
 // Set the client's DialKeepAliveTime (10 s, say) and DialKeepAliveTimeout: without them a
 // connection that has silently gone dead is noticed late. Set gRPC's MinConnectTimeout
@@ -178,7 +179,8 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 // session: see store.Losses.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
-		queue, number := d.store.queue(name), int64(max(token, 1)) // for etcd 0 is any
+		// For etcd, zero is no bound.
+		queue, number := d.store.queue(name), int64(max(token, 1))
 		for removed := false; ; { // again if it has gone, or was moved to another session, meanwhile
 			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 				clientv3.WithMinCreateRev(number), clientv3.WithMaxCreateRev(number))

@@ -229,8 +229,8 @@ type Options struct {
 	// NearHead is with how many blocking entries, at most, the whole queue is watched for a
 	// waiter. If there are more, and all have to go, only the last of them is watched.
 	NearHead int
-	// LocalWait is for how long the engine does not watch a blocking ticket that is of
-	// this driver, because it knows of its release without.
+	// LocalWait is for how long the engine watches nothing if the tickets whose end it waits
+	// for are all of this driver, because it knows of their release without.
 	LocalWait time.Duration
 	// Recheck is for how long a watch may have no news before the queue is read again
 	// and the watch made anew. It doubles each time, up to a minute.
