@@ -140,13 +140,16 @@ func (d *Driver) Close() error {
 func (d *Driver) List(ctx context.Context) ([]string, error) {
 	var names []string
 	err := kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
-		keys, _, err := d.store.client.KV().Keys(d.store.keys.queues(), "", d.store.exact(ctx))
+		keys, meta, err := d.store.client.KV().Keys(d.store.keys.queues(), "", d.store.exact(ctx))
+		if err != nil {
+			return err
+		}
 		for _, key := range keys {
 			if name, ok := d.store.keys.nameOf(key); ok {
 				names = append(names, name)
 			}
 		}
-		return err
+		return filtered(meta)
 	})
 	slices.Sort(names)
 	return slices.Compact(names), err

@@ -90,11 +90,7 @@ func (s *store) ask(ctx context.Context, ops ...op) (api.KVPairs, error) {
 		return nil, err
 	}
 	if len(out.Errors) > 0 {
-		what := out.Errors[0].What
-		if isDenied(what) {
-			return nil, denied(what)
-		}
-		return nil, errors.New(what)
+		return nil, errors.New(out.Errors[0].What)
 	}
 	return pairsOf(out.Results), filtered(meta)
 }
@@ -164,8 +160,6 @@ type denied string
 
 func (e denied) Error() string { return string(e) }
 
-func isDenied(what string) bool { return strings.Contains(what, "Permission denied") }
-
 // asRollback decodes the answer to a refused transaction.
 func asRollback(err error) error {
 	var status api.StatusError
@@ -177,7 +171,7 @@ func asRollback(err error) error {
 		return err
 	}
 	for _, e := range r.Errors {
-		if isDenied(e.What) {
+		if strings.Contains(e.What, "Permission denied") {
 			return denied(e.What)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/consul/api"
@@ -84,6 +85,16 @@ func TestACL(t *testing.T) {
 		key_prefix "locker/"  { policy = "read" }
 		session_prefix ""     { policy = "write" }`)
 	rights.Refused(t, with(reader), "Permission denied", reader)
+
+	partial := openClient(t, with(newToken(t, srv.Addr(), `
+		key_prefix "locker/"               { policy = "write" }
+		key_prefix "locker/~queue/hidden/" { policy = "deny" }
+		session_prefix ""                  { policy = "write" }`)))
+	hidden := acquire(t, openClient(t, with(worker)), "hidden")
+	if names, err := partial.List(t.Context()); err == nil || !strings.Contains(err.Error(), "may not read all keys") {
+		t.Errorf("a list without the names that are hidden: %q, %v", names, err)
+	}
+	release(t, hidden)
 
 	rights.PingRefused(t, with(keysOnly), "session:write", keysOnly)
 	rights.PingRefused(t, with(reader), "key:write", reader)

@@ -160,7 +160,7 @@ func refusedPut(err error) error {
 	}
 	switch first := refused.Errors[0]; {
 	case first.OpIndex == 0:
-		return errWithdrawn
+		return kvqueue.ErrReleased
 	case refused.sessionOver():
 		return kvqueue.ErrSessionOver
 	case first.OpIndex == 1:
@@ -342,5 +342,3 @@ func outcome(err error) error {
 	}
 	return kvqueue.Refused(err)
 }
-
-var errWithdrawn = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)

@@ -52,21 +52,13 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 	if w.Aim.Key == "" {
 		return s.watchQueue(ctx, w, report)
 	}
-	for version := w.Aim.Version; ; {
-		q, cancel := s.after(ctx, version)
-		p, index, err := s.get(q, w.Aim.Key)
-		cancel()
-		switch {
-		case err != nil:
-			return err
-		case hasGone(w.Aim, p, index):
-			report(gone(w.Aim))
-			return nil
-		case p == nil || p.ModifyIndex == version: // old data, or no news for long
-			return nil
-		}
-		version = p.ModifyIndex
+	q, cancel := s.after(ctx, w.Aim.Version)
+	defer cancel()
+	p, index, err := s.get(q, w.Aim.Key)
+	if err == nil && hasGone(w.Aim, p, index) {
+		report(gone(w.Aim))
 	}
+	return err // without a report there was no news for long, or the ticket was moved
 }
 
 // hasGone reports whether a ticket has gone, given the pair of its key at an index or

@@ -59,7 +59,8 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 // is given has a logger of its own (clientv3.Config.Logger).
 func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// New makes a Driver on a client, which the caller closes, after the Driver. It sends no request.
+// New makes a Driver on a client, which the caller closes, after the Driver: all calls on a closed
+// client are driver.ErrClosed. It sends no request.
 //
 // Set the client's DialKeepAliveTime (10 s, say) and DialKeepAliveTimeout: without them a
 // connection that has silently gone dead is noticed late. Set gRPC's MinConnectTimeout
@@ -67,8 +68,8 @@ func WithLogger(l *slog.Logger) Option { return func(o *options) { o.logger = l 
 // connection whose first packet was lost in an outage. A client that confines its keys to a
 // namespace (clientv3/namespace) works too.
 func New(client *clientv3.Client, opts ...Option) (*Driver, error) {
-	if client == nil {
-		return nil, errors.New("etcd: New: the client is nil")
+	if client == nil || client.ActiveConnection() == nil {
+		return nil, errors.New("etcd: New: the client is nil, or has no connection")
 	}
 	o, err := newOptions(opts)
 	if err != nil {
@@ -90,13 +91,15 @@ func newOptions(opts []Option) (options, error) {
 
 func newDriver(client *clientv3.Client, o options) *Driver {
 	s := &store{keyspace: keyspace{o.prefix}, client: client, idle: make(chan keepAlive, mostIdle)}
-	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
+	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(client.Ctx()))
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
 	s.several.Store(len(client.Endpoints()) > 1)
-	return &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
+	d := &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
 		Store: s, MissingMost: missingMost, LookFor: missingMost, NearHead: nearHead,
 	})}
+	context.AfterFunc(s.life, func() { _ = d.Engine.Close() }) // the user may have closed the client
+	return d
 }
 
 func checkPrefix(prefix string) (string, error) {
@@ -176,10 +179,11 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 // session: see store.Losses.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	return kvqueue.Ask(ctx, d.Engine, func(ctx context.Context) error {
-		queue := d.store.queue(name)
+		// For etcd, zero is no bound.
+		queue, number := d.store.queue(name), int64(max(token, 1))
 		for removed := false; ; { // again if it has gone, or was moved to another session, meanwhile
 			resp, err := d.store.client.Get(clientv3.WithRequireLeader(ctx), queue, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
-				clientv3.WithMinCreateRev(int64(token)), clientv3.WithMaxCreateRev(int64(token)))
+				clientv3.WithMinCreateRev(number), clientv3.WithMaxCreateRev(number))
 			if err != nil {
 				return err
 			}

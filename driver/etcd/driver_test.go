@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/etcd"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -188,6 +189,33 @@ func TestNamespacedClient(t *testing.T) {
 	}
 }
 
+// A client that its user has closed is no silent store: every call ends with ErrClosed, a wait without a limit too.
+func TestClientIsClosed(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedEtcd(t)
+	prefix := etcd.WithPrefix(randomPrefix())
+	other, client := newDriver(t, newClient(t, srv.Addr()), prefix), newClient(t, srv.Addr())
+	d := newDriver(t, client, prefix)
+	h := acquire(t, other, request("held", "id-h", time.Minute))
+	queued, ended := make(chan struct{}), make(chan error, 1)
+	w := request("held", "id-w", time.Minute)
+	w.Joined = func() { close(queued) }
+	go func() { _, err := d.Acquire(t.Context(), w); ended <- err }()
+	<-queued
+	_ = client.Close()
+	for what, call := range map[string]func() error{
+		"a wait": func() error { return <-ended },
+		"a try":  func() error { _, err := d.Acquire(t.Context(), tryFor("new", "id-t")); return err },
+		"Ping":   func() error { return d.Ping(t.Context()) },
+	} {
+		var err error
+		if took := testbed.Elapsed(func() { err = call() }); !errors.Is(err, driver.ErrClosed) || took > time.Second {
+			t.Errorf("%s: %v after %v, want ErrClosed at once", what, err, took)
+		}
+	}
+	release(t, other, h)
+}
+
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]string{
@@ -210,6 +238,9 @@ func TestBadOptions(t *testing.T) {
 	}
 	if _, err := etcd.New(nil); err == nil {
 		t.Error("New took a nil client")
+	}
+	if _, err := etcd.New(clientv3.NewCtxClient(t.Context())); err == nil {
+		t.Error("New took a client without a connection")
 	}
 	if _, err := etcd.New(newClient(t, "127.0.0.1:1"), nil, etcd.WithPrefix("x/")); err != nil {
 		t.Error(err)

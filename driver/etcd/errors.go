@@ -29,11 +29,8 @@ const (
 	reconnectPause = 250 * time.Millisecond // the least time between two attempts to connect at once
 )
 
-var (
-	errWithdrawn = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
-	// errNoAnswer says that one member has not answered. Another one may.
-	errNoAnswer = status.Error(codes.Unavailable, "etcd: the member has not answered")
-)
+// errNoAnswer says that one member has not answered. Another one may.
+var errNoAnswer = status.Error(codes.Unavailable, "etcd: the member has not answered")
 
 // refuseIfLeaderless returns the context of a request that the caller of an acquisition or
 // a release waits for. If the client knows several members, a member without a leader must

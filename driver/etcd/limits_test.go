@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -336,6 +337,20 @@ func TestBreakWakesAWaiterOfTheSameDriver(t *testing.T) {
 		}
 		release(t, d, w.Hold(g.Token))
 	}
+}
+
+// No ticket has a number that etcd takes for no bound, or that is too large for it.
+func TestBreakOfNoNumber(t *testing.T) {
+	d := newDriver(t, newClient(t, testbed.SharedEtcd(t).Addr()), etcd.WithPrefix(randomPrefix()))
+	h := acquire(t, d, request("a", "id-a", time.Minute))
+	for _, token := range []uint64{0, math.MaxInt64 + 1, math.MaxUint64} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if err := d.Break(ctx, "a", token); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("Break of %d: %v, want ErrLost", token, err)
+		}
+		cancel()
+	}
+	release(t, d, h)
 }
 
 // A ping shows what is missing, and writes nothing.

@@ -149,7 +149,7 @@ func (s *store) Put(ctx context.Context, p *kvqueue.Put) (kvqueue.Placed, error)
 	case !resp.Succeeded && p.If != nil:
 		return kvqueue.Placed{}, kvqueue.ErrChanged
 	case !resp.Succeeded:
-		return kvqueue.Placed{}, kvqueue.Refused(errWithdrawn)
+		return kvqueue.Placed{}, kvqueue.ErrReleased
 	}
 	placed := kvqueue.Placed{Number: uint64(resp.Header.Revision)}
 	placed.Granted = p.If != nil || !p.Brief && granted(p.Request, resp.Responses)

@@ -178,20 +178,17 @@ func (d *Driver) forget(t *ticket) bool {
 // holders. Their waiters learn it from the session.
 func (d *Driver) sessionOver(s *zkconn.Session) {
 	var lost []driver.Hold
-	var parents []string
 	d.mu.Lock()
 	for id, t := range d.tickets {
 		if t.sess != s {
 			continue
 		}
 		delete(d.tickets, id)
-		parents = append(parents, parentOf(t.path))
 		if t.held && !t.leaving {
 			lost = append(lost, t.hold)
 		}
 	}
 	d.mu.Unlock()
-	d.removeLater(parents...)
 	for _, h := range lost {
 		d.notifyLost(h, zkconn.ErrExpired)
 	}

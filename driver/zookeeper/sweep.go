@@ -18,28 +18,23 @@ func (d *Driver) removeEmpty(ctx context.Context, parent string) {
 	_, _ = d.conn.Multi(ctx, &zk.DeleteRequest{Path: parent, Version: -1})
 }
 
-// removeLater soon removes the nodes of names whose queues are empty: the server removes
-// the tickets of a session that has ended, but not their parents.
-func (d *Driver) removeLater(parents ...string) {
-	slices.Sort(parents)
-	parents = slices.Compact(parents)
+// removeLater soon removes the node of a name whose last ticket somebody has deleted by hand.
+func (d *Driver) removeLater(parent string) {
 	d.conn.Go(func(ctx context.Context) {
 		if !retry.Sleep(ctx, taskPause, nil) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, taskBound)
 		defer cancel()
-		_, _ = each(parents, func(parent string) (struct{}, error) {
-			d.removeEmpty(ctx, parent)
-			return struct{}{}, nil
-		})
+		d.removeEmpty(ctx, parent)
 	})
 }
 
-// Processes that end together leave the nodes of names that nobody uses again. One of
-// all drivers on a base sweeps these, so often that they are gone a minute after their
-// session at the latest. A driver sweeps after sweepEvery and up to half of that more,
-// unless a driver has swept less than half of sweepEvery ago.
+// The server removes the tickets of a session that has ended, but not the nodes of their names.
+// The next ticket that leaves a queue does, and one of all drivers on a base sweeps those names
+// that nobody uses again, so often that they are gone a minute after their session at the
+// latest. A driver sweeps after sweepEvery and up to half of that more, unless a driver has
+// swept less than half of sweepEvery ago.
 const (
 	sweepFirst = 10 * time.Second
 	sweepEvery = 24 * time.Second

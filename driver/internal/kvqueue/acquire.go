@@ -46,7 +46,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, error) 
 			if err == nil {
 				e.leave(t)
 			}
-			return nil, errReleased
+			return nil, ErrReleased
 		case err == nil:
 			return t, nil
 		case ctx.Err() != nil:
@@ -89,7 +89,7 @@ func (e *Engine) begin(ctx context.Context, r *driver.Request, stop context.Canc
 		select {
 		case <-other.over:
 			if e.wasReleased(other) {
-				return nil, errReleased
+				return nil, ErrReleased
 			}
 		case <-ctx.Done():
 			return nil, e.failed(ctx, ctx.Err())

@@ -64,7 +64,6 @@ const (
 // Causes of a loss.
 var (
 	errDeleted     = fmt.Errorf("%w: the ticket was removed from the queue", driver.ErrLost)
-	errReleased    = fmt.Errorf("%w: the ticket was released while it was asked for", driver.ErrLost)
 	errLeaving     = errors.New("the release of the ticket is not answered yet")
 	errSessionLost = fmt.Errorf("%w: %w", driver.ErrLost, ErrSessionOver)
 )

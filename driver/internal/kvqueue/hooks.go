@@ -15,8 +15,7 @@ func Deleted(e *Engine, name string, g Gone) {
 	e.mu.Lock()
 	defer e.unlock()
 	if q := e.queues[name]; q != nil {
-		q.removed(g)
-		q.reread()
+		q.deleted(g)
 	}
 }
 

@@ -97,6 +97,7 @@ func (e *Engine) renewSession(ctx context.Context, s *session, rs []renewal) {
 		if t.state == held { // the answer says so to the caller
 			e.forget(t)
 		}
+		t.queue.deleted(Gone{Key: t.Key, Before: t.Number + 1})
 	}
 	for _, r := range rs {
 		switch {

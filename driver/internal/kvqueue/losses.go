@@ -72,8 +72,7 @@ func (e *Engine) checkUnsure(ctx context.Context, s *session) {
 		cancel()
 		e.mu.Lock()
 		for _, t := range missing {
-			t.queue.removed(Gone{Key: t.Key, Before: t.Number + 1})
-			t.queue.reread()
+			t.queue.deleted(Gone{Key: t.Key, Before: t.Number + 1})
 		}
 		e.unlock()
 		if err == nil || !e.pause(ctx, pause.Next()) {

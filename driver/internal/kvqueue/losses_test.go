@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // watched is a store that counts the watches for losses.
@@ -47,4 +49,37 @@ func TestShortLocksAreNotWatched(t *testing.T) {
 			t.Errorf("%d watches of sessions that have ended", n)
 		}
 	})
+}
+
+// A ticket of this driver is lost, in whichever way the driver learns of it. A waiter of this driver that it has blocked, and for
+// which nothing was watched, is granted then.
+func TestLossWakesWaitersOfThisDriver(t *testing.T) {
+	for what, lose := range map[string]func(b *bed, h driver.Hold){
+		"the watch shows that its session is over": func(b *bed, _ driver.Hold) {
+			time.Sleep(2 * lossDelay)
+			_ = b.store.End(b.Context(), "s1")
+		},
+		"a renewal shows that its session is over": func(b *bed, h driver.Hold) {
+			b.store.unwatched = true
+			_ = b.store.End(b.Context(), "s1")
+			_ = b.e.Renew(b.Context(), h, time.Minute)
+		},
+		"a renewal shows that it was removed by hand": func(b *bed, h driver.Hold) {
+			b.store.strike("a", "0")
+			_ = b.e.Renew(b.Context(), h, time.Minute)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.e.opts.LocalWait = time.Hour
+				h := b.get(b.e, request("a", "0"))
+				r := request("a", "w")
+				r.TTL *= 2 // another session
+				w := b.wait(b.e, r)
+				lose(b, h)
+				b.granted(w, true)
+				b.drop(b.e, w.r.Hold(w.grant.Token))
+			})
+		})
+	}
 }

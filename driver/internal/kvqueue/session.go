@@ -196,6 +196,7 @@ func (e *Engine) sessionOver(s *session) {
 	for _, t := range e.tickets {
 		if t.session == s && t.state != putting { // a put is ended by its own answer
 			e.lose(t, errSessionLost)
+			t.queue.reread()
 		}
 	}
 }

@@ -3,6 +3,7 @@ package kvqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -20,6 +21,7 @@ import (
 //     any error that is not of this list leaves the outcome of Put, Delete, Withdraw and
 //     Move unknown.
 //   - [ErrSessionOver] says that the session has ended. The store must be sure.
+//   - [ErrReleased] says that the ticket of a Put was withdrawn before.
 //   - [ErrChanged] says that the condition of a Put does not hold any more.
 //   - [ErrOccupied] says that there is an entry with the key of a Put. Whose is not known.
 //   - [driver.ErrLost] says that the entry is not there.
@@ -106,6 +108,8 @@ var (
 	// ErrSessionOver says that a session has ended, and that a request for it was
 	// not done.
 	ErrSessionOver = errors.New("the session in the store is over")
+	// ErrReleased says that a ticket was withdrawn, or released, before it was queued, and never will be.
+	ErrReleased = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
 	// ErrChanged says that the condition of a Put does not hold: nothing was done.
 	ErrChanged = errors.New("the queue has changed")
 	// ErrOccupied says that there is, or may come to be, an entry with the key of a Put: the
@@ -225,8 +229,8 @@ type Options struct {
 	// NearHead is with how many blocking entries, at most, the whole queue is watched for a
 	// waiter. If there are more, and all have to go, only the last of them is watched.
 	NearHead int
-	// LocalWait is for how long the engine does not watch a blocking ticket that is of
-	// this driver, because it knows of its release without.
+	// LocalWait is for how long the engine watches nothing if the tickets whose end it waits
+	// for are all of this driver, because it knows of their release without.
 	LocalWait time.Duration
 	// Recheck is for how long a watch may have no news before the queue is read again
 	// and the watch made anew. It doubles each time, up to a minute.

@@ -224,6 +224,12 @@ func (q *queue) removed(g Gone) {
 	}
 }
 
+// deleted notes that an entry was found to have gone, and others perhaps with it. With mu held.
+func (q *queue) deleted(g Gone) {
+	q.removed(g)
+	q.reread()
+}
+
 // reread has the queue read, if somebody waits. With mu held.
 func (q *queue) reread() {
 	if len(q.waiters) > 0 { // otherwise the next one is put with a reading

@@ -139,7 +139,12 @@ func (w *watcher) next() (task, Entry) {
 		return reading, Entry{} // the waiter's own entry has gone
 	}
 	last := ahead[len(ahead)-1]
-	if q.e.opts.LocalWait > 0 && last != w.local && q.e.keys[last.Key] != nil {
+	wanted := ahead[len(ahead)-1:]
+	if anyOf {
+		wanted = ahead
+	}
+	foreign := func(e Entry) bool { return q.e.keys[e.Key] == nil }
+	if q.e.opts.LocalWait > 0 && last != w.local && !slices.ContainsFunc(wanted, foreign) {
 		return resting, last
 	}
 	if anyOf || len(ahead) <= q.e.opts.NearHead {

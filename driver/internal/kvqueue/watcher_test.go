@@ -269,3 +269,19 @@ func TestRemovedInPut(t *testing.T) {
 		b.granted(first, true)
 	})
 }
+
+// A permit that another process returns is granted at once, even if the nearest ticket ahead is one of this driver, whose release
+// it would know of without a watch.
+func TestPermitOfAnotherProcess(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.e.opts.LocalWait = time.Second
+		other := b.another()
+		far := b.get(other, shared(request("a", "far"), 2))
+		near := b.get(b.e, shared(request("a", "near"), 2))
+		w := b.wait(b.e, shared(request("a", "w"), 2))
+		b.drop(other, far)
+		b.granted(w, true)
+		b.drop(b.e, w.r.Hold(w.grant.Token))
+		b.drop(b.e, near)
+	})
+}
