@@ -92,8 +92,11 @@ end
 
 local function free(v)
   if exclusive then return not v and call('EXISTS', X, S) == 0 end
-  return (not v or v == MARK) and call('EXISTS', X) == 0 and
-    (limit == 0 or call('ZCARD', H) + call('ZCARD', S) < limit)
+  if v and v ~= MARK or call('EXISTS', X) == 1 then return false end
+  for at = 0, limit - call('ZCARD', H) - 1 do
+    if not peek(S, at) then return true end -- fewer that live than the limit: the dead do not count
+  end
+  return limit == 0
 end
 
 local function grant(token)
