@@ -12,12 +12,11 @@ local now = time[1] * 1000000 + time[2]
 local stamp = time[1] .. string.sub('00000' .. time[2], -6) -- now; '%.0f' takes longer than a command
 
 -- The last token is kept for all names together: it outlives every queue and
--- costs one key. Where it is lost, the clock is ahead of it. Tokens have
--- 16 digits, so that they are in order as strings, too.
+-- costs one key. Where it is lost, the clock is ahead of it.
 local function number()
   local token = stamp
-  local last = call('SET', KEYS[2], token, 'GET')
-  if last and last >= token then
+  local last = tonumber(call('SET', KEYS[2], token, 'GET') or 0)
+  if last >= now then
     token = string.format('%.0f', last + 1)
     call('SET', KEYS[2], token)
   end
