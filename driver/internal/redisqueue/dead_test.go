@@ -43,3 +43,54 @@ func isToken(answer any) bool {
 	_, is := answer.(string)
 	return is
 }
+
+// TestDeadProcessesDoNotAddUp: of processes that have waited and are dead, nothing adds up in a queue that is never empty, and
+// to remove it costs a request of the next process little.
+func TestDeadProcessesDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	const processes = 200
+	s := newScript(t)
+	for _, redlock := range []bool{false, true} {
+		number := time.Now().Add(time.Hour).UnixMicro()
+		lives := s.main + ":p"
+		acquire := func(id, form string) {
+			t.Helper()
+			number++
+			c := redisqueue.NewCall(redisqueue.Acquire, []string{s.main, "fence"}, id, 60_000, id+" 0 0 ", form)
+			if redlock {
+				c = redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form+"n", "bucket", 1, id+" 0 0 ")
+			}
+			s.run(c)
+		}
+		release := func(id string) {
+			t.Helper()
+			c := redisqueue.NewCall(redisqueue.Release, []string{s.main}, id)
+			if redlock {
+				c = redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", "")
+			}
+			s.run(c)
+		}
+		if redlock {
+			lives = s.main + ":rp"
+		}
+		for _, form := range []string{"xw", "sw"} {
+			s.client.FlushAll(t.Context())
+			acquire("holds", "xw")
+			id, before := "", ""
+			done := s.commands(func() {
+				for i := range processes {
+					id, before = "p"+strconv.Itoa(i), id
+					acquire(id, form)
+					if i > 0 {
+						release(before)
+						s.client.ZAdd(t.Context(), lives, redis.Z{Score: 1, Member: before})
+					}
+				}
+			})
+			if n := s.client.ZCard(t.Context(), lives).Val(); n > 5 {
+				t.Errorf("redlock=%t, %s: the server knows %d processes, of which one waits", redlock, form, n)
+			}
+			t.Logf("redlock=%t, %s: %d commands for a process", redlock, form, done/processes)
+		}
+	}
+}

@@ -25,7 +25,7 @@ end
 
 -- The two cases of a mutex come first and are complete in themselves: a run that
 -- ends there does not pay for the functions of the general rule below. They leave to it
--- what is not as usual: tombstones, shared waiters, a process that was taken for dead.
+-- what is not as usual: tombstones, shared waiters, a process that was taken for dead, or is new where others wait.
 local exclusive = want == 'x' or want == 'xw'
 local X, S, D, T, P = key .. ':x', key .. ':s', key .. ':d', key .. ':t', key .. ':p'
 -- EXISTS counts a key as often as it is named, so there tells like a bit mask what exists: the
@@ -39,7 +39,7 @@ end
 if want == 'xw' then
   local v, head, chan = redis.pcall('GET', key), there == 3, string.match(record, '^%S+')
   local holder = type(v) == 'string' and string.match(v, '^locker[ ?](%S+) %d+ %d+ %S+ ')
-  local till = tonumber(call('ZSCORE', P, chan) or now + 1)
+  local till = tonumber(call('ZSCORE', P, chan) or not head and now + 1 or 0)
   if holder and holder ~= id and till > now and (head or there == 1) then
     local token, before = number(), head and call('ZREVRANGE', X, '0', '0')[1]
     if call('ZADD', X, 'NX', token, id) == 1 then -- else it is asked for again
