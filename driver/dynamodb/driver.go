@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+	"unicode/utf8"
 
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
@@ -78,8 +79,8 @@ func (o *options) check(table string) error {
 	switch {
 	case !tables.MatchString(table):
 		return fmt.Errorf("table %q: want 3 to 255 letters, digits, and _.-", table)
-	case len(o.prefix) > 128:
-		return fmt.Errorf("prefix %q: want at most 128 bytes", o.prefix)
+	case len(o.prefix) > 128 || !utf8.ValidString(o.prefix):
+		return fmt.Errorf("prefix %q: want at most 128 bytes of UTF-8", o.prefix)
 	case o.timeout <= 0:
 		return errors.New("want a timeout greater than zero")
 	}

@@ -339,6 +339,7 @@ func TestNew(t *testing.T) {
 		"a short name":  second(dynamodb.New(c, "ab")),
 		"a wrong name":  second(dynamodb.New(c, "lo cks")),
 		"a long prefix": second(dynamodb.New(c, "locks", dynamodb.WithPrefix(strings.Repeat("x", 200)))),
+		"no text":       second(dynamodb.New(c, "locks", dynamodb.WithPrefix("\xff"))), // JSON would change it
 		"no time":       second(dynamodb.New(c, "locks", dynamodb.WithTimeout(0))),
 	} {
 		if err == nil {

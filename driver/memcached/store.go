@@ -143,14 +143,8 @@ func (n *conn) room(ctx context.Context) error {
 	if used <= 0.5 {
 		return nil
 	}
-	return &fullError{fmt.Sprintf("the server has %.0f %% of the memory that it may use (memcached -m): the rest is for the locks that are held", 100*used)}
+	return casqueue.Full(fmt.Sprintf("the server has %.0f %% of the memory that it may use (memcached -m): the rest is for the locks that are held", 100*used))
 }
-
-// fullError refuses the queue of another name: nothing was done.
-type fullError struct{ text string }
-
-func (e *fullError) Error() string        { return e.text }
-func (e *fullError) Is(target error) bool { return target == casqueue.ErrTooLarge }
 
 // stats returns the server's statistics.
 func (n *conn) stats(ctx context.Context) (map[string]string, error) {

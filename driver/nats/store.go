@@ -126,7 +126,7 @@ func (s *session) room(ctx context.Context) error {
 	if s.used <= 0.75 {
 		return nil
 	}
-	return &fullError{fmt.Sprintf("the bucket has %.0f %% of what it takes (max_bytes and max_msgs of its stream): the rest is for the locks that are held", 100*s.used)}
+	return casqueue.Full(fmt.Sprintf("the bucket has %.0f %% of what it takes (max_bytes and max_msgs of its stream): the rest is for the locks that are held", 100*s.used))
 }
 
 // measure notes what the servers say of the bucket. With mu held, or before others know the session.

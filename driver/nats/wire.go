@@ -118,12 +118,6 @@ func used(b *jetstream.StreamInfo) (limited bool, part float64) {
 	return limited, part
 }
 
-// fullError refuses the queue of another name: nothing was done.
-type fullError struct{ text string }
-
-func (e *fullError) Error() string        { return e.text }
-func (e *fullError) Is(target error) bool { return target == casqueue.ErrTooLarge }
-
 // entry is a value that was read.
 type entry struct {
 	value  []byte

@@ -46,7 +46,7 @@ func TestCorruptQueue(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			l, name := process(t, srv.URL()), newName()
+			l, name := process(t, srv.URL()), "TASK of "+newName() // ASK is a word of Redis, too
 			k, err := l.Acquire(t.Context(), name, locker.WithTTL(long))
 			if err != nil {
 				t.Fatal(err)

@@ -88,7 +88,7 @@ func init() {
 		},
 		mutant{
 			name: "redis: permits are counted without those who wait for one", file: scripts + "acquire.lua",
-			old: "(limit == 0 or call('ZCARD', H) + call('ZCARD', S) < limit)", new: "(limit == 0 or call('ZCARD', H) < limit)",
+			old: "if not peek(S, at) then return true end", new: "if at >= 0 then return true end",
 		},
 		mutant{
 			name: "redisqueue: the answer to an old heartbeat is about a new ticket", file: engine + "heartbeat.go",

@@ -114,7 +114,10 @@ func (l *redisLink) serve(req []byte) []byte {
 	case "SUBSCRIBE", "UNSUBSCRIBE":
 		return l.subscribe(verb, args[1:])
 	case "WAIT":
-		if !n.waits {
+		switch {
+		case l.term != n.term: // what was written before on this connection went to the former primary
+			return encode(nil, redisError("ERR WAIT cannot be used with replica instances."))
+		case !n.waits:
 			return encode(nil, int64(0))
 		}
 		n.acked = time.Now()

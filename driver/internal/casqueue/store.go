@@ -53,6 +53,14 @@ var (
 	ErrTooLarge = errors.New("the queue is full: its document would be larger than the store takes")
 )
 
+// Full is an ErrTooLarge that refuses the queue of another name, and says why: nothing was done.
+type Full string
+
+func (f Full) Error() string { return string(f) }
+
+// Is reports whether the target is ErrTooLarge.
+func (f Full) Is(target error) bool { return target == ErrTooLarge }
+
 // Changed is an ErrChanged with the document as it was at some time after Put was called: it need not be read then.
 type Changed struct{ Now Document }
 

@@ -3,6 +3,7 @@ package redisqueue
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -55,7 +56,10 @@ func Unavailable(err error) error {
 	return err
 }
 
-func refusesAll(err error) bool { return hasAny(err.Error(), refusals) }
+func refusesAll(err error) bool {
+	text, _, _ := strings.Cut(err.Error(), ": the record of ticket ") // an error of common.lua, which ends with a key
+	return !forbids(err) && hasAny(text, refusals)
+}
 
 // Refused reports whether a server has refused a script without running any of it.
 func Refused(err error) bool {
@@ -71,15 +75,12 @@ func Refused(err error) bool {
 
 // denied reports whether a server has refused this caller's script before it ran.
 func denied(err error) bool {
-	if strings.Contains(err.Error(), "script: ") { // a command in the middle
-		return false
-	}
-	for _, d := range denials {
-		if redis.HasErrorPrefix(err, d) {
-			return true
-		}
-	}
-	return false
+	return forbids(err) && !strings.Contains(err.Error(), "script: ") // a command in the middle
+}
+
+// forbids reports whether an error forbids something to this caller. It may have the caller's name in it.
+func forbids(err error) bool {
+	return slices.ContainsFunc(denials, func(d string) bool { return redis.HasErrorPrefix(err, d) })
 }
 
 // refusesConnection reports whether a server has refused a new connection. That is no answer to a script: it was not
@@ -97,12 +98,7 @@ func Moving(err error) bool {
 }
 
 func hasAny(s string, parts []string) bool {
-	for _, p := range parts {
-		if strings.Contains(s, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(s, p) })
 }
 
 // Ended is the error of a request whose context has ended: the context's cause,

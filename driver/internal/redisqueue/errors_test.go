@@ -35,7 +35,9 @@ func TestErrors(t *testing.T) {
 		{reply("NOAUTH Authentication required."), false, true},
 		{reply("WRONGPASS invalid username-password pair or user is disabled."), false, true},
 		{reply("NOPERM this user has no permissions to run the 'evalsha' command"), false, true},
+		{reply("NOPERM User TASK has no permissions to run the 'evalsha' command"), false, true}, // 7.2
 		{reply("NOPERM this user has no permissions to run the 'hset' command script: abc, on @user_script:3."), false, false},
+		{reply("ERR user_script:9: the record of ticket id in locker:{TASK 1}:t is none of locker: remove that key script: abc, on @user_script:9."), false, false},
 		{reply("ERR wrong number of arguments"), false, false},
 		{redis.ErrPoolTimeout, true, false},
 		{ErrReplicas, true, false},

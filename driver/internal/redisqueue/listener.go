@@ -169,15 +169,19 @@ func (l *Listener) listen(ctx context.Context) (stood bool, err error) {
 	if err := sub.Subscribe(ctx, l.channel); err != nil {
 		return false, err
 	}
+	// When a connection breaks, go-redis connects again by itself, and keeps its mutex meanwhile, for which Close waits. It
+	// does not with a context that has ended.
+	once, cancel := context.WithCancel(ctx)
+	cancel()
 	for pinged := false; ctx.Err() == nil; {
-		msg, err := sub.ReceiveTimeout(ctx, quiet)
+		msg, err := sub.ReceiveTimeout(once, quiet)
 		var netErr net.Error
 		switch {
 		case err == nil:
 			pinged = false
 		case errors.As(err, &netErr) && netErr.Timeout() && !pinged:
 			pinged = true
-			if err := sub.Ping(ctx); err != nil {
+			if err := sub.Ping(once); err != nil {
 				return stood, err
 			}
 			continue

@@ -1,6 +1,9 @@
 package redisqueue_test
 
 import (
+	"context"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,5 +37,40 @@ func TestRenewedIsNoOutage(t *testing.T) {
 		default:
 			time.Sleep(time.Millisecond)
 		}
+	}
+}
+
+// TestRenewWaitsForNoConnection: while the server that has ended a subscription accepts no connection, who asks for another one is
+// not held up: it is the task that sends the heartbeats.
+func TestRenewWaitsForNoConnection(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Redis(t)
+	other := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	t.Cleanup(func() { _ = other.Close() })
+	var hangs atomic.Bool
+	hanging := make(chan struct{}, 100)
+	client := redis.NewClient(&redis.Options{Addr: srv.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if hangs.Load() {
+			hanging <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}})
+	t.Cleanup(func() { _ = client.Close() })
+	l := redisqueue.NewListener(client, "renewed", func(string) {}, func() {})
+	t.Cleanup(l.Close)
+	if err := l.Await(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	hangs.Store(true)
+	if err := other.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-hanging
+	begun := time.Now()
+	l.Renew(begun)
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("waited for %v", took)
 	}
 }

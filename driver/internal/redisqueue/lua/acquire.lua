@@ -12,12 +12,11 @@ local now = time[1] * 1000000 + time[2]
 local stamp = time[1] .. string.sub('00000' .. time[2], -6) -- now; '%.0f' takes longer than a command
 
 -- The last token is kept for all names together: it outlives every queue and
--- costs one key. Where it is lost, the clock is ahead of it. Tokens have
--- 16 digits, so that they are in order as strings, too.
+-- costs one key. Where it is lost, the clock is ahead of it.
 local function number()
   local token = stamp
-  local last = call('SET', KEYS[2], token, 'GET')
-  if last and last >= token then
+  local last = tonumber(call('SET', KEYS[2], token, 'GET') or 0)
+  if last >= now then
     token = string.format('%.0f', last + 1)
     call('SET', KEYS[2], token)
   end
@@ -26,7 +25,7 @@ end
 
 -- The two cases of a mutex come first and are complete in themselves: a run that
 -- ends there does not pay for the functions of the general rule below. They leave to it
--- what is not as usual: tombstones, shared waiters, a process that was taken for dead.
+-- what is not as usual: tombstones, shared waiters, a process that was taken for dead, or is new where others wait.
 local exclusive = want == 'x' or want == 'xw'
 local X, S, D, T, P = key .. ':x', key .. ':s', key .. ':d', key .. ':t', key .. ':p'
 -- EXISTS counts a key as often as it is named, so there tells like a bit mask what exists: the
@@ -40,7 +39,7 @@ end
 if want == 'xw' then
   local v, head, chan = redis.pcall('GET', key), there == 3, string.match(record, '^%S+')
   local holder = type(v) == 'string' and string.match(v, '^locker[ ?](%S+) %d+ %d+ %S+ ')
-  local till = tonumber(call('ZSCORE', P, chan) or now + 1)
+  local till = tonumber(call('ZSCORE', P, chan) or not head and now + 1 or 0)
   if holder and holder ~= id and till > now and (head or there == 1) then
     local token, before = number(), head and call('ZREVRANGE', X, '0', '0')[1]
     if call('ZADD', X, 'NX', token, id) == 1 then -- else it is asked for again
@@ -92,8 +91,11 @@ end
 
 local function free(v)
   if exclusive then return not v and call('EXISTS', X, S) == 0 end
-  return (not v or v == MARK) and call('EXISTS', X) == 0 and
-    (limit == 0 or call('ZCARD', H) + call('ZCARD', S) < limit)
+  if v and v ~= MARK or call('EXISTS', X) == 1 then return false end
+  for at = 0, limit - call('ZCARD', H) - 1 do
+    if not peek(S, at) then return true end -- fewer that live than the limit: the dead do not count
+  end
+  return limit == 0
 end
 
 local function grant(token)

@@ -41,19 +41,6 @@ local function mark()
   return MARK
 end
 
--- alive notes that a process lives, which waits in set. Whoever finds that set ends soon
--- makes all keys of those who wait live as long as it then does: a key that has some time left
--- would end before anybody finds again that set ends soon.
-local function alive(chan, set)
-  local new = call('ZADD', P, int(now + LIVENESS * 1000), chan)
-  if new == 1 or call('PTTL', set) < LIVENESS then
-    for _, k in ipairs({X, S, T, P}) do
-      local left = call('PTTL', k)
-      if left ~= -2 and left < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
-    end
-  end
-end
-
 -- enqueue puts a ticket in a set of waiters.
 local function enqueue(set, id, number, rec)
   call('ZADD', set, number, id)
@@ -80,7 +67,7 @@ end
 -- its tickets were gone, so that they must not come back: reap first.
 local function lapsed(chan) return tonumber(call('ZSCORE', P, chan) or 0) <= now end
 
--- reap removes the tickets of dead processes, wherever they are in the queue.
+-- reap removes dead processes and their tickets, wherever they are in the queue.
 local function reap()
   for _, set in ipairs({X, S}) do
     for _, id in ipairs(call('ZRANGE', set, '0', '-1')) do
@@ -89,6 +76,22 @@ local function reap()
         call('HDEL', T, id)
         reaped = true
       end
+    end
+  end
+  for _, chan in ipairs(call('ZRANGEBYSCORE', P, '-inf', int(now))) do call('ZREM', P, chan) end
+end
+
+-- alive notes that a process lives, which waits in set. Whoever finds that set ends soon
+-- makes all keys of those who wait live as long as it then does: a key that has some time left
+-- would end before anybody finds again that set ends soon. What dead processes leave in a queue that is never empty is removed
+-- when there is more of it than tickets, so that each new process pays for one dead one.
+local function alive(chan, set)
+  local new = call('ZADD', P, int(now + LIVENESS * 1000), chan)
+  if new == 1 and call('ZCOUNT', P, '-inf', int(now)) > call('ZCARD', X) + call('ZCARD', S) then reap() end
+  if new == 1 or call('PTTL', set) < LIVENESS then
+    for _, k in ipairs({X, S, T, P}) do
+      local left = call('PTTL', k)
+      if left ~= -2 and left < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
     end
   end
 end

@@ -59,7 +59,7 @@ end
 
 -- The three cases of a mutex come first and are complete in themselves: a run that
 -- ends there does not pay for the functions of the general rule below. They leave to it
--- what is not as usual: tombstones, shared waiters, a process that was taken for dead.
+-- what is not as usual: tombstones, shared waiters, a process that was taken for dead, or is new where others wait.
 local X, T, P = key .. ':rx', key .. ':rt', key .. ':rp'
 local there = exclusive and mode ~= 'j' and call('EXISTS', key, X, key .. ':rs', key .. ':rg')
 if there == 0 then
@@ -83,7 +83,7 @@ if exclusive and mode == 'w' then
   end
   local holder = type(v) == 'string' and string.match(v, '^redlock (%S+) %d+ %S+ %d+ %S+ ')
   local last = head and tonumber(call('ZREVRANGE', X, '0', '0', 'WITHSCORES')[2]) or 0
-  local till = tonumber(call('ZSCORE', P, chan) or now + 1)
+  local till = tonumber(call('ZSCORE', P, chan) or not head and now + 1 or 0)
   if holder and holder ~= id and there == (head and 2 or 1) and not mine and number > last and not refused(last) and till > now then
     call('ZADD', X, ARGV[2], id)
     call('HSET', T, id, record)

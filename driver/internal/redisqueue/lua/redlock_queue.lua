@@ -115,7 +115,7 @@ end
 local function wait(exclusive, id, number, rec)
   local set = exclusive and X or S
   local chan = string.match(rec, HEAD)
-  if lapsed(chan) then reap() end
+  if call('ZSCORE', P, chan) and lapsed(chan) then reap() end
   enqueue(set, id, int(number), rec)
   alive(chan, set)
 end

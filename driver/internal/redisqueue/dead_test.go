@@ -1,0 +1,96 @@
+package redisqueue_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver/internal/redisqueue"
+)
+
+// TestDeadWaiterTakesNoPermit: a waiter whose process is dead is not ahead of a request with a larger limit, whether that
+// waits or not, though the waiter between it and the holders lives.
+func TestDeadWaiterTakesNoPermit(t *testing.T) {
+	t.Parallel()
+	for _, want := range []string{"s", "sw"} {
+		s := newScript(t)
+		ask := func(id, channel string, limit int, want string) any {
+			t.Helper()
+			return s.run(redisqueue.NewCall(redisqueue.Acquire, []string{s.main, s.keys.Fence(s.main)},
+				id, time.Minute.Milliseconds(), channel+" "+strconv.Itoa(limit)+" 0 ", want))
+		}
+		if !isToken(ask("holds", "one", 1, "sw")) {
+			t.Fatal("not granted what is free")
+		}
+		for _, channel := range []string{"one", "two"} {
+			if _, ok := ask("waits-"+channel, channel, 1, "sw").([]any); !ok {
+				t.Fatal("does not wait")
+			}
+		}
+		if got := ask("early", "three", 3, "s"); got != no {
+			t.Errorf("granted a permit of 3 behind three others: %v", got)
+		}
+		s.client.ZAdd(t.Context(), s.main+":p", redis.Z{Member: "two", Score: 1})
+		if got := ask("comes", "three", 3, want); !isToken(got) {
+			t.Errorf("%s: one holds, and one waits: not granted the third permit of 3 (%v)", want, got)
+		}
+	}
+}
+
+func isToken(answer any) bool {
+	_, is := answer.(string)
+	return is
+}
+
+// TestDeadProcessesDoNotAddUp: of processes that have waited and are dead, nothing adds up in a queue that is never empty, and
+// to remove it costs a request of the next process little.
+func TestDeadProcessesDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	const processes = 200
+	s := newScript(t)
+	for _, redlock := range []bool{false, true} {
+		number := time.Now().Add(time.Hour).UnixMicro()
+		lives := s.main + ":p"
+		acquire := func(id, form string) {
+			t.Helper()
+			number++
+			c := redisqueue.NewCall(redisqueue.Acquire, []string{s.main, "fence"}, id, 60_000, id+" 0 0 ", form)
+			if redlock {
+				c = redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form+"n", "bucket", 1, id+" 0 0 ")
+			}
+			s.run(c)
+		}
+		release := func(id string) {
+			t.Helper()
+			c := redisqueue.NewCall(redisqueue.Release, []string{s.main}, id)
+			if redlock {
+				c = redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", "")
+			}
+			s.run(c)
+		}
+		if redlock {
+			lives = s.main + ":rp"
+		}
+		for _, form := range []string{"xw", "sw"} {
+			s.client.FlushAll(t.Context())
+			acquire("holds", "xw")
+			id, before := "", ""
+			done := s.commands(func() {
+				for i := range processes {
+					id, before = "p"+strconv.Itoa(i), id
+					acquire(id, form)
+					if i > 0 {
+						release(before)
+						s.client.ZAdd(t.Context(), lives, redis.Z{Score: 1, Member: before})
+					}
+				}
+			})
+			if n := s.client.ZCard(t.Context(), lives).Val(); n > 5 {
+				t.Errorf("redlock=%t, %s: the server knows %d processes, of which one waits", redlock, form, n)
+			}
+			t.Logf("redlock=%t, %s: %d commands for a process", redlock, form, done/processes)
+		}
+	}
+}
