@@ -183,7 +183,7 @@ func (a *acquisition) ticket() (*Lock, error) {
 // grant asks the store for a grant. asked is Grant.Asked by the core's clock.
 func (a *acquisition) grant() (g driver.Grant, asked time.Time, err error) {
 	c := a.c
-	offset := c.clock.lastOffset()
+	offset := c.clock.offsetAt(a.begun)
 	g, err = c.d.Acquire(a, a.req)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		c.answered()
