@@ -20,7 +20,7 @@ type acquisition struct {
 	try     bool           // do not wait
 	id      uint64         // for observers
 	most    time.Duration  // the longest lease that the store gives; 0: any
-	pending *pending       // of an explicit owner, or nil
+	owned   *owned         // of an explicit owner, or nil
 	sure    bool           // the store has confirmed that the present ticket is queued
 	removed bool           // the ticket is removed already, since the call has ended while observers ran
 	waited  bool           // the observers were notified of EventWaiting
@@ -211,7 +211,7 @@ func (a *acquisition) adopt(g driver.Grant, asked time.Time, renewed bool) (*Loc
 	}
 	l := newLease(c.core, &a.r, &a.req, g, asked, now)
 	l.first.c = c
-	l.reentrant = a.pending != nil
+	l.owned = a.owned
 	if len(c.observers) > 0 {
 		// Nobody delivers what others queue once the lease is added, before EventAcquired.
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
@@ -285,8 +285,8 @@ func (a *acquisition) joined() {
 	a.sure = true
 	a.c.answersAgain()
 	a.setQueued()
-	if a.pending != nil {
-		a.pending.joined()
+	if a.owned != nil {
+		a.owned.joined()
 	}
 	if a.waited || len(a.c.observers) == 0 {
 		return
