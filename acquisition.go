@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/retry"
+	"github.com/lockerproject/locker/internal/whole"
 )
 
 // acquisition is one call of Acquire or TryAcquire, from its options to a lease.
@@ -45,7 +46,7 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 		return nil, err
 	}
 	a := &acquisition{c: c, name: name}
-	if err := a.r.read(ctx, c, opts); err != nil {
+	if err := a.r.read(c, opts); err != nil {
 		return nil, err
 	}
 	if !a.r.owned {
@@ -57,8 +58,14 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	defer a.end()
 	a.queues = true
 	a.try = try || a.r.limited && a.r.wait == 0
-	if !a.try {
+	at, part := whole.Begun(ctx)
+	if !try || part {
 		a.wait = a.r.wait
+	}
+	if part && a.wait > 0 {
+		if a.wait -= a.begun.Sub(at); a.wait <= 0 {
+			return nil, because(nil, ErrNotAcquired, errWaitOver)
+		}
 	}
 	if len(c.observers) > 0 {
 		a.id = acquisitions.Add(1)
