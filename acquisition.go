@@ -52,20 +52,23 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	if !a.r.owned {
 		a.r.owner = c.process
 	}
+	began := whole.Begun(ctx)
+	if !began.IsZero() {
+		ctx = whole.Outside(ctx)
+	}
 	if err := a.begin(ctx, c.core); err != nil {
 		return nil, err
 	}
 	defer a.end()
 	a.queues = true
 	a.try = try || a.r.limited && a.r.wait == 0
-	at, part := whole.Begun(ctx)
-	if !try || part {
-		a.wait = a.r.wait
-	}
-	if part && a.wait > 0 {
-		if a.wait -= a.begun.Sub(at); a.wait <= 0 {
+	switch {
+	case !began.IsZero() && a.r.wait > 0: // a try may take no longer either
+		if a.wait = a.r.wait - a.begun.Sub(began); a.wait <= 0 {
 			return nil, because(nil, ErrNotAcquired, errWaitOver)
 		}
+	case !a.try:
+		a.wait = a.r.wait
 	}
 	if len(c.observers) > 0 {
 		a.id = acquisitions.Add(1)

@@ -59,8 +59,7 @@ func taken(err error) bool {
 
 // acquire takes one of the segments, and waits for it if need be.
 func (s *Segments) acquire(ctx context.Context, among []int, opts []locker.Option) (*Segment, error) {
-	ctx, end := whole.Call(ctx)
-	defer end()
+	ctx = whole.Call(ctx)
 	if k, err := s.try(ctx, among, opts); !taken(err) {
 		return k, err
 	}

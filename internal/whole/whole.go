@@ -9,27 +9,20 @@ import (
 
 type key struct{}
 
-// part is what the context of an acquisition has of the call that makes it.
-type part struct {
-	call context.Context // ends when the call returns: observers may get its values later
-	at   time.Time
+// Call returns the context for the acquisitions of a call that begins now. If the call is
+// itself a part of another one, that one's beginning counts.
+func Call(ctx context.Context) context.Context {
+	if !Begun(ctx).IsZero() {
+		return ctx
+	}
+	return context.WithValue(ctx, key{}, time.Now())
 }
 
-// Call returns the context for the acquisitions of a call that begins now, and ends with
-// cancel. If the call is itself a part of another one, that one's beginning counts.
-func Call(ctx context.Context) (call context.Context, cancel context.CancelFunc) {
-	call, cancel = context.WithCancel(ctx)
-	if _, inner := Begun(ctx); !inner {
-		call = context.WithValue(call, key{}, &part{call, time.Now()})
-	}
-	return call, cancel
+// Begun returns when the call began that an acquisition under ctx is a part of; zero: of none.
+func Begun(ctx context.Context) time.Time {
+	at, _ := ctx.Value(key{}).(time.Time)
+	return at
 }
 
-// Begun returns when the call began that an acquisition under ctx is a part of, if any.
-func Begun(ctx context.Context) (at time.Time, ok bool) {
-	p, ok := ctx.Value(key{}).(*part)
-	if !ok || p.call.Err() != nil {
-		return time.Time{}, false
-	}
-	return p.at, true
-}
+// Outside returns a context for what is no part of that call, such as an observer's own.
+func Outside(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, nil) }
