@@ -20,13 +20,11 @@ type Lock struct {
 	renews  bool
 
 	mu    sync.Mutex
-	gone  bool               // of a group: Release was called
-	err   error              // nil, then ErrLost or ErrReleased
-	done  chan struct{}      // nil until Done is called, or the end
-	hooks map[*hook]struct{} // run when the handle ends
+	gone  bool                      // of a group: Release was called
+	err   error                     // nil, then ErrLost or ErrReleased
+	done  chan struct{}             // nil until Done is called, or the end
+	hooks map[*func(error)]struct{} // run when the handle ends
 }
-
-type hook struct{ run func(err error) }
 
 // Name returns the name of the lock. For several (AcquireAll) it returns the names
 // in order, separated by commas.
@@ -128,7 +126,7 @@ func (k *Lock) end(err error) bool {
 	k.hooks = nil
 	k.mu.Unlock()
 	for h := range hooks {
-		h.run(err)
+		(*h)(err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,15 +151,14 @@ func (k *Lock) onEnd(f func(err error)) (cancel func()) {
 		return func() {}
 	}
 	defer k.mu.Unlock()
-	h := &hook{run: f}
 	if k.hooks == nil {
-		k.hooks = make(map[*hook]struct{})
+		k.hooks = make(map[*func(error)]struct{})
 	}
-	k.hooks[h] = struct{}{}
+	k.hooks[&f] = struct{}{}
 	return func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		delete(k.hooks, h)
+		delete(k.hooks, &f)
 	}
 }
 
@@ -227,15 +224,8 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 // confirmed the release: the handle has ended all the same, and the ticket is removed in
 // the background as soon as the store answers, or ends with its lease.
 func (k *Lock) Release(ctx context.Context) error {
-	if k.lease == nil {
-		ended, err := k.releaseGroup(ctx)
-		deliverEach(ended, (*lease).deliverEnd)
-		return err
-	}
-	ended, err := k.release(ctx, time.Time{})
-	if ended {
-		k.lease.deliverEnd()
-	}
+	ended, err := k.releaseQuietly(ctx)
+	deliverEach(ended, (*lease).deliverEnd)
 	return err
 }
 
