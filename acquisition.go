@@ -116,7 +116,7 @@ func (a *acquisition) queue() (*Lock, error) {
 		return nil, fmt.Errorf("%w: a minimum hold of %v: this store gives at most %v", ErrUnsupported, a.r.minHold, a.most)
 	}
 	a.req = a.request(max(a.r.leaseLength(), bounds.MinTTL))
-	pause := newBackoff()
+	pause := retry.Usual()
 	for rejoins := false; ; {
 		a.req.ID = newID()
 		k, err := a.ticket()

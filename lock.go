@@ -208,13 +208,10 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	if err := (&request{ttl: ttl}).check(k.c.core); err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return contextError(ctx)
-	}
 	if err := k.Err(); err != nil {
 		return err
 	}
-	return k.c.leases.extend(ctx, k.lease, ttl)
+	return k.c.leases.extend(k.lease, ttl, func(request func(context.Context) error) error { return k.c.ask(ctx, request) })
 }
 
 // Release releases the lock. It works with a ctx that has ended, and returns within
@@ -224,8 +221,15 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 // confirmed the release: the handle has ended all the same, and the ticket is removed in
 // the background as soon as the store answers, or ends with its lease.
 func (k *Lock) Release(ctx context.Context) error {
-	ended, err := k.releaseQuietly(ctx)
-	deliverEach(ended, (*lease).deliverEnd)
+	if k.lease == nil {
+		ended, err := k.releaseGroup(ctx)
+		deliverEach(ended, (*lease).deliverEnd)
+		return err
+	}
+	ended, err := k.release(ctx, time.Time{})
+	if ended {
+		k.lease.deliverEnd()
+	}
 	return err
 }
 

@@ -49,7 +49,7 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 		}
 	}()
 	if short {
-		switch err := c.leases.extendBy(l, a.r.ttl, a.ask); {
+		switch err := c.leases.extend(l, a.r.ttl, a.ask); {
 		case errors.Is(err, ErrLost), errors.Is(err, ErrReleased):
 			return nil, errEnded
 		case err != nil:
