@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/retry"
+	"github.com/lockerproject/locker/internal/whole"
 )
 
 // acquisition is one call of Acquire or TryAcquire, from its options to a lease.
@@ -20,7 +21,7 @@ type acquisition struct {
 	try     bool           // do not wait
 	id      uint64         // for observers
 	most    time.Duration  // the longest lease that the store gives; 0: any
-	pending *pending       // of an explicit owner, or nil
+	owned   *owned         // of an explicit owner, or nil
 	sure    bool           // the store has confirmed that the present ticket is queued
 	removed bool           // the ticket is removed already, since the call has ended while observers ran
 	waited  bool           // the observers were notified of EventWaiting
@@ -45,11 +46,15 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 		return nil, err
 	}
 	a := &acquisition{c: c, name: name}
-	if err := a.r.read(ctx, c, opts); err != nil {
+	if err := a.r.read(c, opts); err != nil {
 		return nil, err
 	}
 	if !a.r.owned {
 		a.r.owner = c.process
+	}
+	began := whole.Begun(ctx)
+	if !began.IsZero() {
+		ctx = whole.Outside(ctx)
 	}
 	if err := a.begin(ctx, c.core); err != nil {
 		return nil, err
@@ -57,7 +62,12 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	defer a.end()
 	a.queues = true
 	a.try = try || a.r.limited && a.r.wait == 0
-	if !a.try {
+	switch {
+	case !began.IsZero() && a.r.wait > 0: // a try may take no longer either
+		if a.wait = a.r.wait - a.begun.Sub(began); a.wait <= 0 {
+			return nil, because(nil, ErrNotAcquired, errWaitOver)
+		}
+	case !a.try:
 		a.wait = a.r.wait
 	}
 	if len(c.observers) > 0 {
@@ -106,7 +116,7 @@ func (a *acquisition) queue() (*Lock, error) {
 		return nil, fmt.Errorf("%w: a minimum hold of %v: this store gives at most %v", ErrUnsupported, a.r.minHold, a.most)
 	}
 	a.req = a.request(max(a.r.leaseLength(), bounds.MinTTL))
-	pause := newBackoff()
+	pause := retry.Usual()
 	for rejoins := false; ; {
 		a.req.ID = newID()
 		k, err := a.ticket()
@@ -183,7 +193,7 @@ func (a *acquisition) ticket() (*Lock, error) {
 // grant asks the store for a grant. asked is Grant.Asked by the core's clock.
 func (a *acquisition) grant() (g driver.Grant, asked time.Time, err error) {
 	c := a.c
-	offset := c.clock.lastOffset()
+	offset := c.clock.offsetAt(a.begun)
 	g, err = c.d.Acquire(a, a.req)
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) {
 		c.answered()
@@ -211,7 +221,7 @@ func (a *acquisition) adopt(g driver.Grant, asked time.Time, renewed bool) (*Loc
 	}
 	l := newLease(c.core, &a.r, &a.req, g, asked, now)
 	l.first.c = c
-	l.reentrant = a.pending != nil
+	l.owned = a.owned
 	if len(c.observers) > 0 {
 		// Nobody delivers what others queue once the lease is added, before EventAcquired.
 		l.observed = &observed{ctx: context.WithoutCancel(a.parent), id: a.id, delivering: true}
@@ -285,8 +295,8 @@ func (a *acquisition) joined() {
 	a.sure = true
 	a.c.answersAgain()
 	a.setQueued()
-	if a.pending != nil {
-		a.pending.joined()
+	if a.owned != nil {
+		a.owned.joined()
 	}
 	if a.waited || len(a.c.observers) == 0 {
 		return

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/lockerproject/locker/internal/marked"
 )
 
 // call is one call of a method that asks the store, and the context that the
@@ -35,14 +37,11 @@ type call struct {
 // errWaitOver is the cause with which a call ends at its wait limit.
 var errWaitOver = errors.New("the wait limit has passed")
 
-// timeoutError is the cause with which a call ends when the store has not
-// answered in time.
-type timeoutError struct{ bound time.Duration }
+// errNoAnswer marks the cause with which a call ends when the store has not answered in time.
+var errNoAnswer = errors.New("no answer")
 
-func noAnswer(bound time.Duration) error { return &timeoutError{bound} }
-
-func (e *timeoutError) Error() string {
-	return fmt.Sprintf("the store did not answer within %v", e.bound.Round(time.Millisecond))
+func noAnswer(bound time.Duration) error {
+	return &marked.Error{Err: fmt.Errorf("the store did not answer within %v", bound.Round(time.Millisecond)), Sentinel: errNoAnswer}
 }
 
 // ask makes one request to the store for a caller.
@@ -248,11 +247,10 @@ func (c *call) explain(err error) error {
 	if ended != nil && errors.Is(cause, ended) {
 		cause = context.Cause(c.parent)
 	}
-	var timeout *timeoutError
 	switch {
 	case ended == nil && errors.Is(cause, ErrClosed):
 		return because(err, ErrClosed)
-	case ended == nil && errors.As(cause, &timeout):
+	case ended == nil && errors.Is(cause, errNoAnswer):
 		return because(err, ErrUnavailable, cause)
 	case waitOver && c.isQueued():
 		return c.endOfWait(err, ErrNotAcquired, cause)

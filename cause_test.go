@@ -135,3 +135,15 @@ func TestCauseIsNoAnswerToBreak(t *testing.T) {
 		}
 	}
 }
+
+// Extend of a lock that has ended says so, also under a context that has ended.
+func TestExtendOfAnEndedLock(t *testing.T) {
+	l := locker.New(newStub())
+	defer l.Close()
+	k := acquire(t, l, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	want(t, k.Extend(ctx, time.Minute), context.Canceled)
+	release(t, k)
+	want(t, k.Extend(ctx, time.Minute), locker.ErrReleased)
+}

@@ -184,7 +184,7 @@ func (c *Client) Close() error {
 	defer deliverEach(held, (*lease).deliver)
 	c.removals.startClosing()
 	err := c.removeAll(held, until)
-	c.tasks.wait(until)
+	waitForAll(&c.tasks.group, until)
 	c.removals.waitEmpty(until)
 	c.tasks.stop()
 	c.tasks.group.Wait()

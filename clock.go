@@ -14,25 +14,30 @@ import (
 type clock struct {
 	suspended func() time.Duration // in total; only its growth counts
 	start     time.Duration        // suspended() when the clock was made
-	seen      atomic.Int64         // its growth since then, as of the last offset
+	made      time.Time
+	seen      atomic.Int64 // its growth since then, as of the last offset
+	seenAt    atomic.Int64 // when that was, counted from made
 }
 
 // jitter is how much two readings may differ without a suspension between them.
 const jitter = time.Millisecond
 
 func newClock(suspended func() time.Duration) *clock {
-	return &clock{suspended: suspended, start: suspended()}
+	return &clock{suspended: suspended, start: suspended(), made: time.Now()}
 }
 
 // now is the present time.
 func (c *clock) now() time.Time { return time.Now().Add(c.offset()) }
 
-// recent is now with the last offset. It costs no system call, and does not count a
-// suspension that was not measured yet.
-func (c *clock) recent() time.Time { return time.Now().Add(c.lastOffset()) }
+// recent is now, but for a suspension of the last second: it makes no system call each time.
+func (c *clock) recent() time.Time {
+	now := time.Now()
+	return now.Add(c.offsetAt(now))
+}
 
 // offset is how long the machine was suspended since the clock was made.
 func (c *clock) offset() time.Duration {
+	c.seenAt.Store(int64(time.Since(c.made)))
 	d := int64(c.suspended() - c.start)
 	for {
 		seen := c.seen.Load()
@@ -45,6 +50,11 @@ func (c *clock) offset() time.Duration {
 	}
 }
 
-// lastOffset is the offset when it was last measured. It is never more than the
-// offset, so a validity that counts from it ends too early rather than too late.
-func (c *clock) lastOffset() time.Duration { return time.Duration(c.seen.Load()) }
+// offsetAt is the offset as of the second before now. It is never more than the offset, so a
+// validity that counts from it ends too early rather than too late.
+func (c *clock) offsetAt(now time.Time) time.Duration {
+	if now.Sub(c.made)-time.Duration(c.seenAt.Load()) > time.Second {
+		return c.offset()
+	}
+	return time.Duration(c.seen.Load())
+}

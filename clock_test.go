@@ -73,3 +73,27 @@ func TestSuspendedWhileAsking(t *testing.T) {
 		release(t, acquire(t, l, "b"))
 	})
 }
+
+// A lock that is taken after a suspension, in which none was held, is neither lost because of
+// it nor passed on before the end of its minimum hold.
+func TestSuspendedWhileNothingIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asleep atomic.Int64
+		s := newStub()
+		l := locker.New(s, locker.WithSuspension(func() time.Duration { return time.Duration(asleep.Load()) }))
+		defer l.Close()
+		release(t, acquire(t, l, "a"))
+		for range 2 {
+			asleep.Add(int64(time.Hour))
+			time.Sleep(5 * time.Second)
+			k := acquire(t, l, "a", locker.WithTTL(10*time.Second), locker.WithMinHold(10*time.Second))
+			time.Sleep(2 * time.Second)
+			release(t, k)
+			time.Sleep(6 * time.Second)
+			if s.queueLen(t, "a") != 1 {
+				t.Error("passed on within the minimum hold")
+			}
+			time.Sleep(5 * time.Second)
+		}
+	})
+}

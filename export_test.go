@@ -5,8 +5,7 @@ import "time"
 // Kept counts what the Client keeps, for tests of leaks.
 func (c *Client) Kept() (leases, owners, removals, scheduled int) {
 	c.leases.mu.Lock()
-	leases, scheduled = len(c.leases.byID)+len(c.leases.byOwner), len(c.leases.schedule)
-	owners = len(c.leases.pending)
+	leases, owners, scheduled = len(c.leases.byID), len(c.leases.byOwner), len(c.leases.schedule)
 	c.leases.mu.Unlock()
 	c.removals.mu.Lock()
 	defer c.removals.mu.Unlock()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/lockerproject/locker/internal/whole"
 )
 
 // AcquireAll takes several names as one lock, all or none. It takes them one after
@@ -41,11 +43,8 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 			group.giveUp(ctx)
 		}
 	}()
-	all, cancel := context.WithCancel(ctx)
+	all, cancel := context.WithCancel(whole.Call(ctx))
 	defer cancel()
-	if _, inner := groupBegun(ctx); !inner { // a wrapper may take several for one name of an outer group
-		all = context.WithValue(all, begunKey{}, &begun{all, time.Now()})
-	}
 	for _, name := range names {
 		k, err := l.Acquire(all, name, opts...)
 		if err != nil {
@@ -83,25 +82,6 @@ func (k *Lock) endedEarly() error {
 }
 
 const opAll = "acquire all"
-
-// begunKey is the key under which the context of a member's acquisition has the *begun.
-type begunKey struct{}
-
-// begun is when AcquireAll was called: the wait limit counts from then.
-type begun struct {
-	call context.Context // ends when AcquireAll returns: observers may get its values later
-	at   time.Time
-}
-
-// groupBegun returns when the AcquireAll was called that an acquisition under ctx belongs
-// to, if any.
-func groupBegun(ctx context.Context) (at time.Time, ok bool) {
-	b, ok := ctx.Value(begunKey{}).(*begun)
-	if !ok || b.call.Err() != nil {
-		return time.Time{}, false
-	}
-	return b.at, true
-}
 
 // undoAllWait is how long AcquireAll waits for its members to be removed when it fails. The Acquire
 // that has failed may have come back 80 ms after its limit: see undoWait.

@@ -377,28 +377,38 @@ func TestGroupAndHandlesAgreeAfterClose(t *testing.T) {
 // The context of an event has the values of the acquisition's, but not the time at which
 // AcquireAll began: an observer's own acquisition has its whole wait limit.
 func TestObserverOfAGroupHasItsOwnLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l *locker.Client
-		got := make(chan error, 1)
-		l = locker.New(newStub(), locker.WithObserver(func(ctx context.Context, e locker.Event) {
-			if e.Kind != locker.EventLost {
-				return
+	for _, kind := range []locker.EventKind{locker.EventLost, locker.EventFailed} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			var l *locker.Client
+			got := make(chan error, 1)
+			l = locker.New(s, locker.WithObserver(func(ctx context.Context, e locker.Event) {
+				if e.Kind != kind {
+					return
+				}
+				k, err := l.Acquire(ctx, "audit", locker.WithWait(time.Second))
+				if err == nil {
+					err = k.Release(ctx)
+				}
+				got <- err
+			}))
+			defer l.Close()
+			other := locker.New(s.Join())
+			defer other.Close()
+			acquire(t, other, "b")
+			names := []string{"a"}
+			if kind == locker.EventFailed {
+				names = append(names, "b")
 			}
-			k, err := l.Acquire(ctx, "audit", locker.WithWait(2*time.Second))
-			if err == nil {
-				err = k.Release(ctx)
+			k, err := locker.AcquireAll(t.Context(), l, names, locker.WithTTL(10*time.Second), locker.WithoutRenewal(), locker.WithWait(2*time.Second))
+			if (k == nil) != (kind == locker.EventFailed) {
+				t.Fatal(err)
 			}
-			got <- err
-		}))
-		defer l.Close()
-		_, err := locker.AcquireAll(t.Context(), l, []string{"a"}, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := <-got; err != nil {
-			t.Error(err)
-		}
-	})
+			if err := <-got; err != nil {
+				t.Errorf("%v: %v", kind, err)
+			}
+		})
+	}
 }
 
 // Extend of a group takes no longer than that of one lock when the store does not answer, however large the group is.

@@ -25,14 +25,14 @@ const (
 // lease is a granted ticket, with the handles that share it by re-entry.
 // leases.mu guards the fields that change.
 type lease struct {
-	core      *core
-	hold      driver.Hold
-	owner     string
-	reentrant bool          // its explicit owner re-enters it
-	maxLease  time.Duration // the longest lease that the store gives; 0: as asked
-	began     time.Time     // the time of the grant
-	minHold   time.Duration // of the request
-	observed  *observed     // nil without observers
+	core     *core
+	hold     driver.Hold
+	owner    string
+	owned    *owned        // by which its explicit owner re-enters it, or nil
+	maxLease time.Duration // the longest lease that the store gives; 0: as asked
+	began    time.Time     // the time of the grant
+	minHold  time.Duration // of the request
+	observed *observed     // nil without observers
 
 	heapNode    // when the goroutine acts on it
 	state       leaseState

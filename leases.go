@@ -24,21 +24,20 @@ type leases struct {
 
 	mu       sync.Mutex // taken before removals.mu
 	closed   bool
-	byID     map[string]*lease     // by the ticket's ID
-	byOwner  map[ownerKey]*lease   // the reentrant ones
-	pending  map[ownerKey]*pending // acquisitions under way of explicit owners
-	early    map[string]earlyLoss  // by the ticket's ID: losses of leases that are not added yet
-	sweepAt  int                   // the length at which old ones are removed from early
-	schedule schedule[*lease]      // all, by when they are to be renewed, or end
-	running  bool                  // the goroutine runs
-	wakeAt   time.Time             // when it wakes next
-	wake     chan struct{}         // wakes it now
+	byID     map[string]*lease    // by the ticket's ID
+	byOwner  map[ownerKey]*owned  // those of explicit owners, also before they are added
+	early    map[string]earlyLoss // by the ticket's ID: losses of leases that are not added yet
+	sweepAt  int                  // the length at which old ones are removed from early
+	schedule schedule[*lease]     // all, by when they are to be renewed, or end
+	running  bool                 // the goroutine runs
+	wakeAt   time.Time            // when it wakes next
+	wake     chan struct{}        // wakes it now
 }
 
 func newLeases(c *core, m *removals) *leases {
 	return &leases{
 		core: c, removals: m, wake: make(chan struct{}, 1),
-		byID: make(map[string]*lease), byOwner: make(map[ownerKey]*lease), pending: make(map[ownerKey]*pending),
+		byID: make(map[string]*lease), byOwner: make(map[ownerKey]*owned),
 	}
 }
 
@@ -70,8 +69,9 @@ func (ls *leases) add(l *lease, now time.Time) error {
 		return lostEarly(e.cause)
 	}
 	ls.byID[l.hold.ID] = l
-	if l.reentrant {
-		ls.byOwner[ownerKey{l.hold.Name, l.owner}] = l
+	if o := l.owned; o != nil {
+		o.lease = l
+		close(o.ended)
 	}
 	ls.plan(l)
 	return nil
@@ -181,7 +181,7 @@ func (ls *leases) keepEarly(id string, cause error) {
 func (ls *leases) detach(l *lease, to leaseState) []*Lock {
 	l.state = to
 	delete(ls.byID, l.hold.ID)
-	if l.reentrant {
+	if l.owned != nil {
 		delete(ls.byOwner, ownerKey{l.hold.Name, l.owner})
 	}
 	// The goroutine is not woken: it would be woken in every short hold.

@@ -20,13 +20,11 @@ type Lock struct {
 	renews  bool
 
 	mu    sync.Mutex
-	gone  bool               // of a group: Release was called
-	err   error              // nil, then ErrLost or ErrReleased
-	done  chan struct{}      // nil until Done is called, or the end
-	hooks map[*hook]struct{} // run when the handle ends
+	gone  bool                      // of a group: Release was called
+	err   error                     // nil, then ErrLost or ErrReleased
+	done  chan struct{}             // nil until Done is called, or the end
+	hooks map[*func(error)]struct{} // run when the handle ends
 }
-
-type hook struct{ run func(err error) }
 
 // Name returns the name of the lock. For several (AcquireAll) it returns the names
 // in order, separated by commas.
@@ -128,7 +126,7 @@ func (k *Lock) end(err error) bool {
 	k.hooks = nil
 	k.mu.Unlock()
 	for h := range hooks {
-		h.run(err)
+		(*h)(err)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,15 +151,14 @@ func (k *Lock) onEnd(f func(err error)) (cancel func()) {
 		return func() {}
 	}
 	defer k.mu.Unlock()
-	h := &hook{run: f}
 	if k.hooks == nil {
-		k.hooks = make(map[*hook]struct{})
+		k.hooks = make(map[*func(error)]struct{})
 	}
-	k.hooks[h] = struct{}{}
+	k.hooks[&f] = struct{}{}
 	return func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		delete(k.hooks, h)
+		delete(k.hooks, &f)
 	}
 }
 
@@ -211,13 +208,10 @@ func (k *Lock) extend(ctx context.Context, ttl time.Duration) error {
 	if err := (&request{ttl: ttl}).check(k.c.core); err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return contextError(ctx)
-	}
 	if err := k.Err(); err != nil {
 		return err
 	}
-	return k.c.leases.extend(ctx, k.lease, ttl)
+	return k.c.leases.extend(k.lease, ttl, func(request func(context.Context) error) error { return k.c.ask(ctx, request) })
 }
 
 // Release releases the lock. It works with a ctx that has ended, and returns within

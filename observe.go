@@ -142,23 +142,17 @@ func (l *lease) deliverNext() bool {
 	if o == nil {
 		return false
 	}
-	next, ok := o.take()
-	if ok {
-		l.core.deliverOne(o, next)
-	}
-	return ok
-}
-
-// take returns the next event to be delivered.
-func (o *observed) take() (next queuedEvent, ok bool) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
 	if o.delivering || len(o.queue) == 0 {
-		return queuedEvent{}, false
+		o.mu.Unlock()
+		return false
 	}
 	o.delivering = true
-	next, o.queue = o.queue[0], o.queue[1:]
-	return next, true
+	next := o.queue[0]
+	o.queue = o.queue[1:]
+	o.mu.Unlock()
+	l.core.deliverOne(o, next)
+	return true
 }
 
 // waiting reports whether there are events that nobody delivers.

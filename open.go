@@ -20,6 +20,9 @@ func Open(ctx context.Context, url string, opts ...ClientOption) (*Client, error
 		return nil, fmt.Errorf("locker: open: %w", err)
 	}
 	ttl := u.Duration("ttl", DefaultTTL)
+	if ttl < minTTL {
+		u.Refuse(fmt.Errorf("parameter ttl: %v: want %v or more", ttl, minTTL))
+	}
 	d, err := driver.Open(ctx, u)
 	if err != nil {
 		return nil, fmt.Errorf("locker: open %s: %w", u.Redacted(), unanswered(err))

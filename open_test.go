@@ -72,6 +72,7 @@ func TestOpenRefuses(t *testing.T) {
 		"memory://?colour=red":           `unknown parameter "colour" (known: prefix, ttl)`,
 		"memory://?ttl=fast":             `ttl="fast": want a duration`,
 		"memory://?ttl=-1s":              "want a duration greater than zero",
+		"memory://?ttl=500us":            "parameter ttl: 500µs: want 1ms or more",
 		"memory://?ttl=1s&ttl=2s":        "given 2 times",
 		"memory://a:port":                `bad port "port"`,
 		"memory://a,b":                   "want memory:// or memory://name",

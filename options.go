@@ -109,7 +109,7 @@ func Limit(n int) Option {
 }
 
 // read applies the Client's defaults and then opts, and checks the result.
-func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
+func (r *request) read(c *Client, opts []Option) error {
 	r.ttl = DefaultTTL
 	for _, o := range c.defaults {
 		if o != nil {
@@ -121,17 +121,7 @@ func (r *request) read(ctx context.Context, c *Client, opts []Option) error {
 			o(r)
 		}
 	}
-	if err := r.check(c.core); err != nil {
-		return err
-	}
-	if r.limited && r.wait > 0 {
-		if at, ok := groupBegun(ctx); ok {
-			if r.wait -= time.Since(at); r.wait <= 0 {
-				return because(nil, ErrNotAcquired, errWaitOver)
-			}
-		}
-	}
-	return nil
+	return r.check(c.core)
 }
 
 // checkOptions returns ErrInvalidOption if an option of the Client is invalid.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/marked"
 )
 
 // Queue is the queue of a lock, in order: first the holders, then the waiters.
@@ -82,16 +83,7 @@ func (c *Client) Break(ctx context.Context, name string, token uint64) error {
 	}
 	err := c.ask(ctx, func(ctx context.Context) error { return breaker.Break(ctx, name, token) })
 	if errors.Is(err, ErrLost) {
-		err = &noSuchTicket{token: token}
+		err = &marked.Error{Err: fmt.Errorf("no ticket with token %d is queued", token), Sentinel: ErrLost}
 	}
 	return c.fail("break", name, err)
 }
-
-// noSuchTicket is the ErrLost of Break.
-type noSuchTicket struct{ token uint64 }
-
-func (e *noSuchTicket) Error() string {
-	return fmt.Sprintf("no ticket with token %d is queued", e.token)
-}
-
-func (e *noSuchTicket) Unwrap() error { return ErrLost }

@@ -49,7 +49,7 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 		}
 	}()
 	if short {
-		switch err := c.leases.extendBy(l, a.r.ttl, a.ask); {
+		switch err := c.leases.extend(l, a.r.ttl, a.ask); {
 		case errors.Is(err, ErrLost), errors.Is(err, ErrReleased):
 			return nil, errEnded
 		case err != nil:
@@ -67,65 +67,63 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 	return k, nil
 }
 
-// ownerKey identifies the lease that an explicit owner re-enters.
+// ownerKey identifies what an explicit owner re-enters.
 type ownerKey struct{ name, owner string }
 
-// pending is the acquisition under way of one explicit owner. Other goroutines
-// with the same owner wait for it.
-type pending struct {
+// owned is the acquisition under way of one explicit owner, for which other goroutines with
+// the same owner wait, and then the lease that they re-enter.
+type owned struct {
 	shared bool
 	once   sync.Once     // closes queued
 	queued chan struct{} // closed when the store has confirmed that the ticket is queued
-	ended  chan struct{} // closed when the acquisition has ended
+	ended  chan struct{} // closed when the lease is added, or the acquisition has failed
+	lease  *lease        // nil until it is added; guarded by leases.mu
 }
 
-// findOwned returns the lease that the owner holds, or its acquisition under way, or
-// else a new acquisition, which the caller runs (mine).
-//
-// A lease is added before its acquisition leaves pending, so one of them is found.
-func (ls *leases) findOwned(key ownerKey, shared bool) (l *lease, p *pending, mine bool) {
+// findOwned returns what the owner has, with its lease, if there is one by now, or a new
+// acquisition, which the caller runs (mine).
+func (ls *leases) findOwned(key ownerKey, shared bool) (o *owned, l *lease, mine bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := ls.byOwner[key]; l != nil {
-		return l, nil, false
+	if o = ls.byOwner[key]; o != nil {
+		return o, o.lease, false
 	}
-	if p := ls.pending[key]; p != nil {
-		return nil, p, false
-	}
-	p = &pending{shared: shared, queued: make(chan struct{}), ended: make(chan struct{})}
-	ls.pending[key] = p
-	return nil, p, true
+	o = &owned{shared: shared, queued: make(chan struct{}), ended: make(chan struct{})}
+	ls.byOwner[key] = o
+	return o, nil, true
 }
 
-// finishOwned ends an acquisition that findOwned returned with mine.
-func (ls *leases) finishOwned(key ownerKey, p *pending) {
+// failOwned ends an acquisition that findOwned returned with mine, unless its lease was added.
+func (ls *leases) failOwned(key ownerKey, o *owned) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	delete(ls.pending, key)
-	close(p.ended)
+	if o.lease == nil {
+		delete(ls.byOwner, key)
+		close(o.ended)
+	}
 }
 
-// joined notifies the goroutines that wait for p that its ticket is queued.
-func (p *pending) joined() { p.once.Do(func() { close(p.queued) }) }
+// joined notifies the goroutines that wait for o that its ticket is queued.
+func (o *owned) joined() { o.once.Do(func() { close(o.queued) }) }
 
 // runOwned re-enters what the owner holds, waits for another goroutine's
 // acquisition for the same owner, or queues.
 func (a *acquisition) runOwned() (*Lock, error) {
 	key := ownerKey{a.name, a.r.owner}
 	for {
-		l, p, mine := a.c.leases.findOwned(key, a.r.shared)
+		o, l, mine := a.c.leases.findOwned(key, a.r.shared)
 		switch {
 		case mine:
-			return a.queueFor(key, p)
+			return a.queueFor(key, o)
 		case l != nil:
 			k, err := a.reenter(l)
 			if !errors.Is(err, errEnded) {
 				return k, err
 			}
-		case p.shared && !a.r.shared:
+		case o.shared && !a.r.shared:
 			return nil, ErrUpgrade
 		default:
-			if err := a.await(p); err != nil {
+			if err := a.await(o); err != nil {
 				return nil, err
 			}
 			a.expectAnswer()
@@ -133,23 +131,23 @@ func (a *acquisition) runOwned() (*Lock, error) {
 	}
 }
 
-// queueFor queues for an owner, whose acquisition under way is p.
-func (a *acquisition) queueFor(key ownerKey, p *pending) (*Lock, error) {
-	defer a.c.leases.finishOwned(key, p)
-	a.pending = p
+// queueFor queues for an owner, whose acquisition under way is o.
+func (a *acquisition) queueFor(key ownerKey, o *owned) (*Lock, error) {
+	defer a.c.leases.failOwned(key, o)
+	a.owned = o
 	return a.queue()
 }
 
-// await waits until p has ended. A try waits only until the ticket of p is queued,
-// and then fails.
-func (a *acquisition) await(p *pending) error {
+// await waits until the acquisition of o has ended. A try waits only until its ticket is
+// queued, and then fails.
+func (a *acquisition) await(o *owned) error {
 	if !a.try {
 		a.uncounted(a.notifyWaiting)
 	}
-	queued := p.queued
+	queued := o.queued
 	for {
 		select {
-		case <-p.ended:
+		case <-o.ended:
 			if a.Err() != nil { // no ticket is asked for any more: Close may have waited long enough
 				return a.explain(context.Cause(a))
 			}

@@ -285,3 +285,29 @@ func TestSlowObserverOfAnOwnersWait(t *testing.T) {
 		release(t, <-got)
 	})
 }
+
+// A slow observer of a grant delays the call that it runs in, and no other call of the same
+// owner that came before the grant: that one re-enters.
+func TestSlowObserverOfAnOwnersGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		s.acquire = grantedAfter(time.Millisecond)
+		l := locker.New(s, locker.WithObserver(func(_ context.Context, e locker.Event) {
+			if e.Kind == locker.EventAcquired {
+				time.Sleep(15 * time.Second)
+			}
+		}))
+		defer l.Close()
+		me := locker.WithOwner("me")
+		var group sync.WaitGroup
+		defer group.Wait()
+		group.Go(func() { release(t, acquire(t, l, "a", me)) })
+		synctest.Wait()
+		k := acquire(t, l, "a", me, locker.WithWait(10*time.Millisecond))
+		group.Wait()
+		release(t, k)
+		if s.queueLen(t, "a") != 0 {
+			t.Error("the ticket is left")
+		}
+	})
+}

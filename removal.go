@@ -63,7 +63,7 @@ type removal struct {
 }
 
 func newRemovals(c *core) *removals {
-	return &removals{core: c, backoff: newBackoff(), wake: make(chan struct{}, 1)}
+	return &removals{core: c, backoff: retry.Usual(), wake: make(chan struct{}, 1)}
 }
 
 // releaseUntil removes a ticket. It asks the store until it has an answer, at the
@@ -72,7 +72,7 @@ func newRemovals(c *core) *removals {
 func (rm *removals) releaseUntil(ctx context.Context, h driver.Hold, until time.Time) error {
 	unanswered := false
 	var last error // the last one that is more than the end of a context
-	for pause := newBackoff(); ; {
+	for pause := retry.Usual(); ; {
 		d := &releaseContext{parent: ctx, until: time.Now().Add(removeBound)}
 		if until.Before(d.until) {
 			d.until = until

@@ -177,13 +177,9 @@ func (ls *leases) settle(l *lease, asked, now time.Time, length time.Duration, e
 }
 
 // extend renews a lease now, out of schedule, for at least ttl. A provisional lease is renewed
-// for its whole length at least: the store shortens it to what it is asked for.
-func (ls *leases) extend(ctx context.Context, l *lease, ttl time.Duration) error {
-	return ls.extendBy(l, ttl, func(request func(context.Context) error) error { return ls.ask(ctx, request) })
-}
-
-// extendBy is extend by ask, which makes the request and explains its error.
-func (ls *leases) extendBy(l *lease, ttl time.Duration, ask func(request func(context.Context) error) error) error {
+// for its whole length at least: the store shortens it to what it is asked for. ask makes the
+// request and explains its error.
+func (ls *leases) extend(l *lease, ttl time.Duration, ask func(request func(context.Context) error) error) error {
 	ls.mu.Lock()
 	if l.provisional {
 		ttl = max(ttl, l.length(ls.clock.now()))

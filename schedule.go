@@ -4,8 +4,6 @@ import (
 	"container/heap"
 	"context"
 	"time"
-
-	"github.com/lockerproject/locker/internal/retry"
 )
 
 // schedule is a heap of items, ordered by when they are due.
@@ -103,9 +101,4 @@ func signal(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default: // it is signalled already
 	}
-}
-
-// newBackoff is the pause between two tries of one request.
-func newBackoff() retry.Backoff {
-	return retry.Backoff{First: 20 * time.Millisecond, Most: 250 * time.Millisecond}
 }

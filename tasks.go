@@ -64,9 +64,6 @@ func (t *tasks) close() bool {
 	return true
 }
 
-// wait waits until all that has begun is done, at the latest until the given time.
-func (t *tasks) wait(until time.Time) { waitForAll(&t.group, until) }
-
 // waitForAll waits for a group, at the latest until the given time.
 func waitForAll(group *sync.WaitGroup, until time.Time) {
 	done := make(chan struct{})

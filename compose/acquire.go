@@ -14,11 +14,6 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// newBackoff returns the pauses between requests to a store that does not answer.
-func newBackoff() retry.Backoff {
-	return retry.Backoff{First: 20 * time.Millisecond, Most: 250 * time.Millisecond}
-}
-
 // Acquire implements driver.Driver.
 func (m *AllDriver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if !r.Wait && !m.knows(keyOf(r.Hold(0))) {
@@ -168,7 +163,7 @@ func (a *acquisition) acquire(i int) (driver.Grant, error) {
 	if !a.m.change(i, a.r.Hold(0), func(p *part) { p.asked = true }) {
 		return driver.Grant{}, errRemoved
 	}
-	for pause := newBackoff(); ; {
+	for pause := retry.Usual(); ; {
 		asked := time.Now()
 		g, err := d.Acquire(a.ctx, r)
 		if err == nil {
@@ -262,7 +257,7 @@ func (a *acquisition) fail(err error) error {
 // undo removes the ticket from all stores, and tries until they have confirmed it or the
 // call ends. The core can then queue again.
 func (a *acquisition) undo() bool {
-	for pause := newBackoff(); a.release() != nil; {
+	for pause := retry.Usual(); a.release() != nil; {
 		if !retry.Sleep(a.caller, pause.Next(), nil) {
 			return false
 		}

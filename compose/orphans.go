@@ -43,7 +43,7 @@ func newOrphans(d driver.Driver, tasks *background) *orphans {
 }
 
 func (o *orphans) add(h driver.Hold) {
-	pause := retry.Backoff{First: newBackoff().First, Most: 5 * time.Second}
+	pause := retry.Backoff{First: retry.Usual().First, Most: 5 * time.Second}
 	o.put(&orphan{hold: h, due: time.Now(), pause: pause})
 }
 
@@ -58,7 +58,7 @@ func (o *orphans) put(t *orphan) {
 
 // work is the goroutine: it ends when nothing is left.
 func (o *orphans) work() {
-	away := newBackoff()
+	away := retry.Usual()
 	for {
 		t, wait := o.next()
 		switch {

@@ -65,7 +65,7 @@ func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error
 			return answers
 		}
 		for i := range errs {
-			errs[i] = errShortAnswer
+			errs[i] = errors.New("the answer to a batch of renewals has the wrong length")
 		}
 		return errs
 	}
@@ -81,8 +81,6 @@ func renewAll(ctx context.Context, d driver.Driver, rs []driver.Renewal) []error
 	group.Wait()
 	return errs
 }
-
-var errShortAnswer = errors.New("the answer to a batch of renewals has the wrong length")
 
 // partially returns the error of one store that does not hold for all: it hides sentinels
 // that say that the ticket is gone, because another store may have it.

@@ -2,6 +2,8 @@ package stripe_test
 
 import (
 	"context"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,7 +43,11 @@ func TestPanicOfAnObserver(t *testing.T) {
 		defer other.Close()
 		panicked := true
 		func() {
-			defer func() { _ = recover() }()
+			defer func() {
+				if r := recover(); r != nil && r != "observer" {
+					t.Error(r)
+				}
+			}()
 			_, _ = segments(t, other, "s", 2).Acquire(t.Context())
 			panicked = false
 		}()
@@ -54,4 +60,49 @@ func TestPanicOfAnObserver(t *testing.T) {
 		time.Sleep(time.Second)
 		l.AssertFree(t)
 	})
+}
+
+// An observer that ends the caller's goroutine, or panics, while a segment is waited for does so
+// in the caller, who gets no segment.
+func TestObserverEndsAWait(t *testing.T) {
+	for _, end := range []func(){runtime.Goexit, func() { panic("observer") }} {
+		for _, kind := range []locker.EventKind{locker.EventWaiting, locker.EventAcquired, locker.EventFailed} {
+			bubble(t, func(t *testing.T, l *lockertest.Locker) {
+				first := segments(t, l, "s", 2)
+				held := []*stripe.Segment{acquire(t, first), acquire(t, first)}
+				var queued atomic.Value
+				other := l.Join(locker.WithObserver(func(_ context.Context, e locker.Event) {
+					if e.Kind == locker.EventWaiting {
+						queued.Store(e.Name)
+					}
+					if e.Kind == kind && (kind != locker.EventFailed || e.Waited) { // when another segment was taken
+						end()
+					}
+				}))
+				defer other.Close()
+				returned, done := false, make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() {
+						if r := recover(); r != nil && r != "observer" {
+							t.Error(r)
+						}
+					}()
+					_, _ = segments(t, other, "s", 2).Acquire(context.Background())
+					returned = true
+				}()
+				time.Sleep(time.Second)
+				free := slices.IndexFunc(held, func(k *stripe.Segment) bool { return k.Name() != queued.Load() })
+				release(t, held[free])
+				<-done
+				if returned {
+					t.Errorf("%v: Acquire has returned", kind)
+				}
+				time.Sleep(2 * time.Second)
+				release(t, held[1-free])
+				time.Sleep(time.Minute)
+				l.AssertFree(t)
+			})
+		}
+	}
 }

@@ -59,7 +59,7 @@ func (s *Segments) TryAcquire(ctx context.Context, opts ...locker.Option) (*Segm
 // Acquire takes a segment that is free, as TryAcquire does. If none is, it queues for one
 // of them, in turn, and tries the others at intervals that grow from 20 ms to a second. So
 // if a segment is free and nobody is queued for it, Acquire waits a second at most.
-// locker.WithWait bounds the time in the queue, and not the tries before; ctx bounds both.
+// Acquire returns within 100 ms after its wait limit (locker.WithWait) or the end of ctx.
 //
 // Options, and the defaults of the Locker, apply as to locker.Client.Acquire: under the
 // context of a segment that is held, and for an explicit owner (locker.WithOwner), Acquire
@@ -70,7 +70,8 @@ func (s *Segments) Acquire(ctx context.Context, opts ...locker.Option) (*Segment
 
 // Do runs fn while holding a segment, with its index. When fn returns ErrEmpty, Do
 // releases the segment and goes on with another one, which may be busy now, until each
-// was tried once. Then it returns ErrEmpty. In all else it is as locker.Do.
+// was tried once. Then it returns ErrEmpty. A wait limit counts for each anew. In all else
+// it is as locker.Do.
 func (s *Segments) Do(ctx context.Context, fn func(ctx context.Context, segment int) error, opts ...locker.Option) error {
 	for left := s.all(); len(left) > 0; {
 		k, err := s.acquire(ctx, left, opts)

@@ -348,3 +348,41 @@ func TestDoEnds(t *testing.T) {
 		_ = s.Do(t.Context(), func(context.Context, int) error { panic("panic") })
 	})
 }
+
+// A wait limit bounds the tries too: on a store that does not answer them, and on one that is slow.
+func TestLimitOfTheTries(t *testing.T) {
+	for _, hangs := range []bool{true, false} {
+		bubble(t, func(t *testing.T, l *lockertest.Locker) {
+			held := acquire(t, segments(t, l, "s", 1))
+			slow := slowly{l, 300 * time.Millisecond}
+			want := locker.ErrNotAcquired
+			if hangs {
+				slow.takes, want = 0, locker.ErrUnavailable
+				l.Hang()
+			}
+			s, err := stripe.NewSegments(slow, "s", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			_, err = s.Acquire(t.Context(), locker.WithWait(time.Second))
+			if d := time.Since(begun); !errors.Is(err, want) || d > 1100*time.Millisecond {
+				t.Errorf("%v after %v", err, d)
+			}
+			l.Heal()
+			time.Sleep(time.Minute)
+			release(t, held)
+		})
+	}
+}
+
+// slowly is a Locker whose tries take some time.
+type slowly struct {
+	locker.Locker
+	takes time.Duration
+}
+
+func (s slowly) TryAcquire(ctx context.Context, name string, opts ...locker.Option) (*locker.Lock, error) {
+	time.Sleep(s.takes)
+	return s.Locker.TryAcquire(ctx, name, opts...)
+}

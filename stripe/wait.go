@@ -3,10 +3,12 @@ package stripe
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/whole"
 )
 
 // The intervals at which a waiter tries the segments that it is not queued for: the
@@ -57,6 +59,7 @@ func taken(err error) bool {
 
 // acquire takes one of the segments, and waits for it if need be.
 func (s *Segments) acquire(ctx context.Context, among []int, opts []locker.Option) (*Segment, error) {
+	ctx = whole.Call(ctx)
 	if k, err := s.try(ctx, among, opts); !taken(err) {
 		return k, err
 	}
@@ -64,44 +67,60 @@ func (s *Segments) acquire(ctx context.Context, among []int, opts []locker.Optio
 	return s.wait(ctx, among[at], slices.Delete(slices.Clone(among), at, at+1), opts)
 }
 
+// errObserver stays if an observer has panicked, or ended the goroutine: the caller ends so too.
+var errObserver = errors.New("an observer has ended the acquisition")
+
 // wait queues for segment i, and takes one of the others if it turns out to be
 // free before.
-func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.Option) (*Segment, error) {
+func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.Option) (got *Segment, failed error) {
 	queued, leave := context.WithCancel(ctx)
 	defer leave()
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
 	var (
-		k      *locker.Lock
-		err    error
-		wanted = false
-		answer = make(chan struct{})
+		k        *locker.Lock
+		err      = errObserver
+		panicked any
+		answer   = make(chan struct{})
 	)
 	go func() {
 		defer close(answer)
 		defer stop() // ends a try that is under way
+		defer func() { panicked = recover() }()
 		k, err = s.l.Acquire(queued, s.Name(i), opts...)
 	}()
 	defer func() { // also when an observer panics
 		leave()
 		<-answer
-		if err == nil && !wanted { // granted meanwhile: one too many
-			_ = k.Do(ctx, func(context.Context) error { return nil }) // does not wait long for the release
+		if err == nil && (got == nil || got.Lock != k) { // granted meanwhile: one too many
+			drop(ctx, k)
 		}
+		if !errors.Is(err, errObserver) {
+			return
+		}
+		if got != nil {
+			drop(ctx, got.Lock)
+		}
+		if panicked == nil {
+			runtime.Goexit()
+		}
+		panic(panicked)
 	}()
 	for pause := pollFirst; ; pause = min(2*pause, pollMost) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-answer:
 			timer.Stop()
-			wanted = true
 			return s.granted(i, k, err)
 		case <-timer.C:
 		}
-		other, failed := s.try(looking, others, opts)
-		if failed != nil {
-			continue // if the store does not answer, Acquire reports it
+		if other, err := s.try(looking, others, opts); err == nil { // if the store does not answer, Acquire reports it
+			return other, nil
 		}
-		return other, nil
 	}
+}
+
+// drop releases a lock that nobody wants. It does not wait long for the store.
+func drop(ctx context.Context, k *locker.Lock) {
+	_ = k.Do(ctx, func(context.Context) error { return nil })
 }

@@ -1,4 +1,5 @@
-// Package marked is the type of the errors that driver.Unavailable and driver.NoTicket have marked.
+// Package marked is the type of the errors that have a sentinel as a mark, as those of driver.Unavailable
+// and driver.NoTicket.
 package marked
 
 // Error wraps a sentinel beside an error, without changing its text.

@@ -16,6 +16,9 @@ type Backoff struct {
 	last time.Duration
 }
 
+// Usual is the pause between two tries of one request.
+func Usual() Backoff { return Backoff{First: 20 * time.Millisecond, Most: 250 * time.Millisecond} }
+
 // Next returns the next pause, less up to a quarter, so that clients that failed
 // together do not come back together.
 func (b *Backoff) Next() time.Duration {

@@ -22,7 +22,7 @@ func init() {
 		},
 		mutant{
 			name: "core: a try has a wait limit", file: "acquisition.go",
-			old: "if !a.try {\n\t\ta.wait", new: "if true {\n\t\ta.wait",
+			old: "case !a.try:\n\t\ta.wait", new: "default:\n\t\ta.wait",
 		},
 		mutant{
 			name: "core: the renewal of a late grant has no bound", file: "acquisition.go",

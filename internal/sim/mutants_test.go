@@ -55,8 +55,8 @@ var mutants = []mutant{
 		old: "return errors.New(cause.Error())", new: "return cause",
 	},
 	{
-		name: "core: each name of a group has the whole wait limit", file: "options.go",
-		old: "if at, ok := groupBegun(ctx); ok {", new: "if at, ok := groupBegun(ctx); ok && false {",
+		name: "core: each name of a group has the whole wait limit", file: "acquisition.go",
+		old: "case !began.IsZero() && a.r.wait > 0:", new: "case !began.IsZero() && false:",
 	},
 	{
 		name: "core: a minimum hold is not kept", file: "leases.go",
