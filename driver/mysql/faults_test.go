@@ -20,7 +20,7 @@ func TestFaultAtEachStatement(t *testing.T) {
 	admin := connect(t, srv, "")
 	_, d, prefix := fresh(t, admin)
 	must(t, d.Ping(t.Context()))
-	part, atOnce := 30, 16
+	part, atOnce := 37, 24 // it has no divisor in common with the number of faults
 	if testbed.All() {
 		part, atOnce = 1, 50
 	}

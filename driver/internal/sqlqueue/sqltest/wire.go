@@ -25,7 +25,7 @@ const (
 	Silent        // it arrives a second later, and nothing else on the connection, which stays
 )
 
-var faultNames = [...]string{"no fault", "refused", "lost", "held", "late", "silent"}
+var faultNames = [...]string{"none", "refused", "lost", "held", "late", "silent"}
 
 const faultTime = time.Second
 
