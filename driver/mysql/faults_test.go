@@ -22,7 +22,7 @@ func TestFaultAtEachStatement(t *testing.T) {
 	must(t, d.Ping(t.Context()))
 	part, atOnce := 37, 24 // it has no divisor in common with the number of faults
 	if testbed.All() {
-		part, atOnce = 1, 50
+		part, atOnce = 1, 40
 	}
 	sqltest.FaultAtEachStatement(t, sqltest.Bed{
 		Open: func(dial sqltest.Dial) (driver.Driver, func(), error) {

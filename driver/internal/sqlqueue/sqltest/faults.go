@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -58,7 +59,44 @@ func FaultAtEachStatement(t *testing.T, b Bed, part, atOnce int) {
 	}
 }
 
+// stalls records when the machine or the server was last too slow to judge, until ctx ends.
+func stalls(ctx context.Context, d driver.Driver, last *atomic.Int64) {
+	const pause, slow = 100 * time.Millisecond, 250 * time.Millisecond
+	for began := time.Now(); ctx.Err() == nil; began = time.Now() {
+		time.Sleep(pause)
+		if _, err := d.Inspect(ctx, "stalls"); err != nil || time.Since(began) > pause+slow {
+			last.Store(time.Now().UnixNano())
+		}
+	}
+}
+
 func runAll(ps []*play, atOnce int) {
+	var stalled atomic.Int64
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	group.Go(func() { stalls(ctx, ps[0].observer, &stalled) })
+	plays(ps, atOnce, func(p *play, try int) (again bool) {
+		began := time.Now()
+		p.name = fmt.Sprintf("%s-%d-%s-%d-%d", p.scenario.name, p.victim, faultNames[p.wire.fault], p.wire.at, try)
+		p.run()
+		if len(p.fails) > 0 {
+			time.Sleep(busy) // a stall may last
+		}
+		if len(p.fails) > 0 && try < 3 && stalled.Load() > began.UnixNano() {
+			p.fails, p.last, p.wire.sent = nil, 0, 0
+			return true
+		}
+		for _, text := range p.fails {
+			p.t.Error(text)
+		}
+		return false
+	})
+}
+
+// plays runs plays until none wants to be run again.
+func plays(ps []*play, atOnce int, run func(p *play, try int) (again bool)) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	running := make(chan struct{}, atOnce)
@@ -66,8 +104,8 @@ func runAll(ps []*play, atOnce int) {
 		running <- struct{}{}
 		group.Go(func() {
 			defer func() { <-running }()
-			p.name = fmt.Sprintf("%s-%d-%s-%d", p.scenario.name, p.victim, faultNames[p.wire.fault], p.wire.at)
-			p.run()
+			for try := 0; run(p, try); try++ {
+			}
 		})
 	}
 }
@@ -88,6 +126,9 @@ type play struct {
 	victim   int
 	name     string
 	wire     wire
+
+	failing sync.Mutex
+	fails   []string
 
 	mu      sync.Mutex
 	tickets int
@@ -110,14 +151,15 @@ type ticket struct {
 
 func (c *play) fail(format string, args ...any) {
 	_, met, _ := c.wire.seen()
-	c.t.Errorf("%s: %s\n\tstatement: %q", c.name, fmt.Sprintf(format, args...), met)
+	c.failing.Lock()
+	defer c.failing.Unlock()
+	c.fails = append(c.fails, fmt.Sprintf("%s: %s\n\tstatement: %q", c.name, fmt.Sprintf(format, args...), met))
 }
 
-var errStop = errors.New("the scenario cannot go on")
-
+// stop ends the goroutine of the caller: its scenario cannot go on.
 func (c *play) stop(format string, args ...any) {
 	c.fail(format, args...)
-	panic(errStop)
+	runtime.Goexit()
 }
 
 func (c *play) run() {
@@ -136,14 +178,9 @@ func (c *play) run() {
 		defer shut()
 		ps[i] = &process{play: c, Driver: d, hit: i == c.victim}
 	}
-	func() {
-		defer func() {
-			if r := recover(); r != nil && r != errStop {
-				panic(r)
-			}
-		}()
-		c.scenario.play(ps[0], ps[1])
-	}()
+	var group sync.WaitGroup
+	group.Go(func() { c.scenario.play(ps[0], ps[1]) }) // stop may end it
+	group.Wait()
 	for _, p := range ps {
 		p.close()
 	}
@@ -231,7 +268,7 @@ func (p *process) ask(ctx context.Context, bound time.Duration, r driver.Request
 	case isAnswer(err), errors.Is(err, driver.ErrNoTicket):
 		p.absent(r.ID, err)
 	case !errors.Is(err, driver.ErrClosed):
-		p.remove(r.Hold(0))
+		_ = p.remove(r.Hold(0)) // it may be there or not
 	}
 	return nil, err
 }
@@ -367,8 +404,8 @@ func (p *process) wait() *wait {
 		late := time.AfterFunc(p.patience(), leave)
 		go func() {
 			var k *ticket
+			defer func() { w.ended <- k }() // also after stop
 			k, w.err = p.ask(ctx, 3*callBound, r)
-			w.ended <- k
 		}()
 		select {
 		case <-joined:
