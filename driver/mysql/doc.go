@@ -103,9 +103,9 @@
 // contention a grant takes four requests: one to be queued, one to release and grant, and two by which the process that is
 // woken reads its grant and sleeps again. The first ticket of a process that waits takes some more, to register the
 // process and to begin to sleep.
-// A process that waits sends one heartbeat in each quarter of the liveness, checks its queues as often with one statement,
-// and begins to sleep every two seconds, whatever the number of its waiters. While a transaction guards a lease that is
-// over (Guard), the queue is checked every 250 ms.
+// A process that waits sends one heartbeat in each quarter of the liveness, reads its grants and checks its queues as often,
+// with one statement each, and begins to sleep every two seconds, whatever the number of its waiters. While a transaction
+// guards a lease that is over (Guard), the queue is checked every 250 ms.
 //
 // Enqueueing locks no table, not even for AUTO_INCREMENT under innodb_autoinc_lock_mode=1, MariaDB's default.
 // Renewals go 500 to a statement. The holder notices a break at its next renewal.

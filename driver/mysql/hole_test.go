@@ -211,3 +211,22 @@ func TestConnectionsThatDieInSilence(t *testing.T) {
 		}
 	})
 }
+
+// A waiter whose process sleeps on a connection that is broken without notice learns of its grant before the lease ends.
+func TestSleepThatIsBrokenInSilence(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		h, db := overHole(t, srv)
+		_, d, prefix := fresh(t, db)
+		_, direct := join(t, connect(t, srv, ""), prefix)
+		held := request("held", false)
+		g, err := direct.Acquire(t.Context(), held)
+		must(t, err)
+		var group sync.WaitGroup
+		granted := behind(t, &group, d, driver.Request{Name: "a", ID: "waiter"})
+		awaitSleep(t, connect(t, srv, ""), prefix)
+		h.forget()
+		must(t, direct.Release(t.Context(), held.Hold(g.Token)))
+		granted()
+		group.Wait()
+	})
+}

@@ -186,7 +186,7 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 	return true, nil // without a notice the waiter asks soon
 }
 
-// Heartbeat implements sqlqueue.Store. A process that is woken reads its grants whenever it begins to sleep.
+// Heartbeat implements sqlqueue.Store.
 func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration, create bool) (h sqlqueue.Heartbeat, err error) {
 	l := s.listening.Load()
 	v := values{"process": process, "ttl": life, "start": l.server, "connection": l.connection}
@@ -196,7 +196,7 @@ func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration
 	}
 	h.Sent = time.Now()
 	_, h.Number, err = s.exec(ctx, statement, v)
-	if l.connection == 0 && err == nil && h.Number > 0 {
+	if err == nil && h.Number > 0 { // also while it is woken: the connection that sleeps may be broken without notice
 		var m sqlqueue.Mine
 		m, err = s.Mine(ctx, process, false)
 		h.Tickets = m.Tickets // Sent is the heartbeat's: leases count from it
