@@ -123,6 +123,10 @@ func (o *oracle) unavailable(c *call) bool {
 	over, broken := c.over, o.anyBroken(c.s.names[0], c.begun)
 	part := c.parts[c.s.names[0]]
 	waited := o.w.exact && len(c.parts) == 1 && c.s.owner == "" && part != nil && !part.queued.IsZero()
+	begun := c.begun // of its last request
+	for _, p := range c.parts {
+		begun = latest(begun, p.granted)
+	}
 	o.mu.Unlock()
 	if broken {
 		return true // a ticket that is broken before its caller has it
@@ -137,7 +141,10 @@ func (o *oracle) unavailable(c *call) bool {
 	if len(c.parts) > 1 {
 		short += c.p.observed(c, over)
 	}
-	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.verb != "try" && c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(c.begun) < short {
+	if deadline, ok := c.ctx.Deadline(); ok && deadline.Sub(c.begun) < short { // also that of the call around this one
+		return true
+	}
+	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.verb != "try" && c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(begun) < short {
 		return true // the store cannot answer that fast
 	}
 	// While a call waits for another one with the same owner, the time that observers take may count as the store's.
