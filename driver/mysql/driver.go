@@ -137,7 +137,7 @@ func (d *Driver) Ping(ctx context.Context) error {
 	v := valuesOf("", "").with(values{"process": 0, "token": 0, "mark": true})
 	for _, statement := range []string{
 		"clock", "ping_slots", "ping_tickets", "ping_delete", "ping_processes", "ping_delete_processes", "ping_tx", "ping_delete_tx",
-		"mine", "list", "wake_call", "remove_call", "advance_call", "ping_take",
+		"mine", "inspect", "wake_call", "remove_call", "advance_call", "ping_take",
 	} {
 		err := sqlqueue.Do(ctx, d.e, sqlqueue.Creates, func() error {
 			_, _, err := d.s.exec(ctx, statement, v)

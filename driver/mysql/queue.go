@@ -226,17 +226,18 @@ func (s *store) Leave(ctx context.Context, process int64) error {
 const dueNames = 100
 
 // Due implements sqlqueue.Store.
-func (s *store) Due(ctx context.Context, names []string) ([]time.Duration, error) {
-	due := make([]time.Duration, len(names))
+func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqueue.Due, error) {
+	due := make([]sqlqueue.Due, len(names))
 	for from := 0; from < len(names); from += dueNames {
 		var queries []string
 		for i, name := range names[from:min(from+dueNames, len(names))] {
-			queries = append(queries, s.w.render("due", values{"name": name, "key": from + i}))
+			queries = append(queries, s.w.render("due", values{"name": name, "key": from + i, "process": process}))
 		}
 		_, err := query(ctx, s, strings.Join(queries, " UNION ALL "), func(rows *sql.Rows) (none struct{}, err error) {
 			var i, micros int64
-			if err = rows.Scan(&i, &micros); err == nil {
-				due[i] = time.Duration(micros) * time.Microsecond
+			var first bool
+			if err = rows.Scan(&i, &micros, &first); err == nil {
+				due[i] = sqlqueue.Due{In: time.Duration(micros) * time.Microsecond, First: first}
 			}
 			return none, err
 		})

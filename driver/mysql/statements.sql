@@ -50,9 +50,10 @@ CALL {call_wake}('{process},')
 DELETE FROM {tickets} WHERE entry = {name} AND id = {id} AND queued = 0 AND guards = 0 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
 -- due: when the first of the tickets at the head of a queue expires, up to an exclusive one: -1 if one has, or if the first
--- waits. It is one of several in a query.
+-- waits; and whether the first that waits is of a process. It is one of several in a query.
 SELECT {key}, IF((SELECT held FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND id IS NOT NULL ORDER BY seq LIMIT 1) = 0, -1,
-    COALESCE(GREATEST(LEAST(MIN(COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(t.held, t.expires_at, p.alive_until)), -1)), 3600000000), -1), 3600000000))
+    COALESCE(GREATEST(LEAST(MIN(COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), IF(t.held, t.expires_at, p.alive_until)), -1)), 3600000000), -1), 3600000000)),
+  COALESCE((SELECT process FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND held = 0 ORDER BY seq LIMIT 1) = {process}, 0)
 FROM {tickets} AS t FORCE INDEX (queue) LEFT JOIN {processes} AS p ON p.id = t.process
 WHERE t.name = {name} AND t.id IS NOT NULL AND {autocommit} AND t.seq <= COALESCE((SELECT seq FROM {tickets} FORCE INDEX (queue)
   WHERE name = {name} AND id IS NOT NULL AND shared = 0 ORDER BY seq LIMIT 1), 18446744073709551615)

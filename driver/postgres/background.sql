@@ -74,10 +74,13 @@ BEGIN
 END $locker$;
 
 -- Reports, without changing anything, when something has to be done in queues: for each name the microseconds until
--- then, -1 if there is something to do now.
-CREATE OR REPLACE FUNCTION {due}(p_names bytea[]) RETURNS TABLE (i bigint, due bigint) LANGUAGE sql SET enable_seqscan = off AS $locker$
-	SELECT n.i, CASE WHEN w.due = '-infinity' THEN -1 ELSE {micros}(w.due) END
-	FROM unnest(p_names) WITH ORDINALITY AS n(name, i), {walk}(n.name, 0, 0, true) w
+-- then, -1 if there is something to do now, and whether the first waiter is of p_process.
+CREATE OR REPLACE FUNCTION {due}(p_names bytea[], p_process bigint)
+RETURNS TABLE (i bigint, due bigint, first boolean) LANGUAGE sql SET enable_seqscan = off AS $locker$
+	SELECT n.i, CASE WHEN w.due = '-infinity' THEN -1 ELSE {micros}(w.due) END,
+		p_process IS NOT DISTINCT FROM (
+			SELECT k.process FROM {tickets} k WHERE k.name = n.name AND NOT k.held ORDER BY k.slot LIMIT 1)
+	FROM unnest(p_names) WITH ORDINALITY AS n(name, i), {walk}(n.name, 0, p_process, true) w
 $locker$;
 
 -- Does what is due in a queue. The answer is "r" and grants to p_process.

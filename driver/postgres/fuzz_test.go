@@ -94,8 +94,8 @@ func (*fakeStore) Remove(context.Context, int64, driver.Hold) (sqlqueue.Removal,
 
 func (*fakeStore) Renew(context.Context, []driver.Renewal) ([]int, error) { return nil, nil }
 
-func (*fakeStore) Due(_ context.Context, names []string) ([]time.Duration, error) {
-	return slices.Repeat([]time.Duration{time.Hour}, len(names)), nil
+func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]sqlqueue.Due, error) {
+	return slices.Repeat([]sqlqueue.Due{{In: time.Hour}}, len(names)), nil
 }
 
 func (*fakeStore) Sweep(context.Context, string) (string, int64, error) { return "", 0, nil }

@@ -141,23 +141,24 @@ func (s *store) Leave(ctx context.Context, process int64) error {
 }
 
 // Due implements sqlqueue.Store.
-func (s *store) Due(ctx context.Context, names []string) ([]time.Duration, error) {
+func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqueue.Due, error) {
 	args := make([][]byte, len(names))
 	for i, n := range names {
 		args[i] = []byte(n)
 	}
-	due := make([]time.Duration, len(names))
+	due := make([]sqlqueue.Due, len(names))
 	_, err := query(ctx, s, sending{}, func(row pgx.CollectableRow) (struct{}, error) {
 		var i, micros int64
-		err := row.Scan(&i, &micros)
+		var first bool
+		err := row.Scan(&i, &micros, &first)
 		if err == nil && (i < 1 || i > int64(len(due))) {
 			err = errReply
 		}
 		if err == nil {
-			due[i-1] = time.Duration(micros) * time.Microsecond
+			due[i-1] = sqlqueue.Due{In: time.Duration(micros) * time.Microsecond, First: first}
 		}
 		return struct{}{}, err
-	}, s.w.due, args)
+	}, s.w.due, args, process)
 	return due, err
 }
 

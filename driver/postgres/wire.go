@@ -71,7 +71,7 @@ func newWire(e sqlqueue.Edition, schema, prefix string, async bool) (*wire, erro
 		&w.provisional: "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND {unconfirmed}",
 		&w.queued:      "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND k.queued AND (k.provisional OR NOT k.held)",
 		&w.leave:       "DELETE FROM {processes} WHERE id = $1::bigint",
-		&w.due:         "SELECT i, due FROM {due}($1::bytea[])",
+		&w.due:         "SELECT i, due, first FROM {due}($1::bytea[],$2::bigint)",
 		&w.advance:     "SELECT {advance}($1::bytea,$2::bigint){commits}",
 		&w.sweep:       "SELECT p_last, p_busy FROM {sweep}($1::bytea,$2::bigint){reads}",
 		&w.sweeper:     "SELECT {sweeper}($1::bigint,$2::boolean)",

@@ -210,15 +210,20 @@ func (s *store) Leave(ctx context.Context, process int64) error {
 }
 
 // Due implements sqlqueue.Store.
-func (s *store) Due(ctx context.Context, names []string) ([]time.Duration, error) {
-	return run(ctx, s, looks, func(t *tx) ([]time.Duration, error) {
-		due := make([]time.Duration, len(names))
+func (s *store) Due(ctx context.Context, process int64, names []string) ([]sqlqueue.Due, error) {
+	return run(ctx, s, looks, func(t *tx) ([]sqlqueue.Due, error) {
+		due := make([]sqlqueue.Due, len(names))
 		for i, name := range names {
 			q, err := t.head(name, 1)
 			if err != nil {
 				return nil, err
 			}
-			due[i] = t.due(q)
+			var first int64
+			waits, err := t.row([]any{&first}, sqlFirst, []byte(name))
+			if err != nil {
+				return nil, err
+			}
+			due[i] = sqlqueue.Due{In: t.due(q), First: waits && first == process}
 		}
 		return due, nil
 	})

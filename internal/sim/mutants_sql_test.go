@@ -63,7 +63,7 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: a queue that is due is not moved on", file: engine + "attend.go",
-			old: "\tif due < 0 {", new: "\tif due < -time.Hour {",
+			old: "\tif due.In < 0 {", new: "\tif due.In < -time.Hour {",
 		},
 		mutant{
 			name: "postgres: a statement that the server has undone may have been done", file: "driver/postgres/errors.go",

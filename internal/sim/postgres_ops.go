@@ -32,7 +32,7 @@ var pgOps = map[string]pgOp{
 	"provisional": {false, false, pgMine},
 	"queued":      {false, false, pgMine},
 	"leave":       {true, false, nil},
-	"due":         {false, false, []uint32{oidInt8, oidInt8}},
+	"due":         {false, false, []uint32{oidInt8, oidInt8, oidBool}},
 	"sweep":       {true, false, []uint32{oidBytea, oidInt8}},
 	"sweeper":     {true, false, []uint32{oidInt8}},
 	"inspect":     {false, false, []uint32{oidText, oidInt8, oidBytea, oidBytea, oidBool, oidInt8, oidBool, oidInt8, oidInt8}},
@@ -93,7 +93,7 @@ func (c *pgCall) do(op string, args []any) [][]any {
 		delete(c.processes, num(0))
 		return nil
 	case "due":
-		return c.dueOf(args[0].([]any))
+		return c.dueOf(args[0].([]any), num(1))
 	case "sweep":
 		last, busy := c.sweep(text(0), num(1))
 		return one(last, busy)
@@ -138,14 +138,15 @@ func (c *pgCall) showMine(number, process int64, all bool) (rows [][]any) {
 	return rows
 }
 
-func (c *pgCall) dueOf(names []any) (rows [][]any) {
+func (c *pgCall) dueOf(names []any, process int64) (rows [][]any) {
 	for i, n := range names {
 		name := n.(string)
-		due := c.walk(name, 0, 0, true).due
+		due := c.walk(name, 0, process, true).due
 		if due >= 0 {
 			due = c.micros(due)
 		}
-		rows = append(rows, []any{int64(i + 1), due})
+		first := c.find(name, waits)
+		rows = append(rows, []any{int64(i + 1), due, first != nil && first.process == process})
 	}
 	return rows
 }

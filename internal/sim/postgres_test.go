@@ -30,7 +30,7 @@ var pgTexts = map[string]string{
 	"provisional": "SELECT 0::bigint, {columns} FROM locker_tickets k WHERE k.process = $1::bigint AND k.queued AND k.held AND k.provisional",
 	"queued":      "SELECT 0::bigint, {columns} FROM locker_tickets k WHERE k.process = $1::bigint AND k.queued AND (k.provisional OR NOT k.held)",
 	"leave":       "DELETE FROM locker_processes WHERE id = $1::bigint",
-	"due":         "SELECT i, due FROM {due}($1::bytea[])",
+	"due":         "SELECT i, due, first FROM {due}($1::bytea[],$2::bigint)",
 	"advance":     "SELECT {advance}($1::bytea,$2::bigint)",
 	"sweep":       "SELECT p_last, p_busy FROM {sweep}($1::bytea,$2::bigint)",
 	"sweeper":     "SELECT {sweeper}($1::bigint,$2::boolean)",
@@ -310,7 +310,7 @@ func pgArgs(rnd *stream, d *database, op string) []any {
 	case "heartbeat":
 		return []any{process, life(), !rnd.one(4)}
 	case "due":
-		return []any{[]any{"n0", "n1", "nobody", "n2"}}
+		return []any{[]any{"n0", "n1", "nobody", "n2"}, process}
 	case "advance":
 		return []any{name, process}
 	case "sweep":

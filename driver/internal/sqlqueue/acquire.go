@@ -1,7 +1,6 @@
 package sqlqueue
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -145,7 +144,10 @@ func (e *Engine) granted(ctx context.Context, r driver.Request, o outcome) (driv
 	}
 	asked := time.Now()
 	if err := e.Renew(ctx, r.Hold(o.token), r.TTL); err != nil {
-		return driver.Grant{}, cmp.Or(context.Cause(ctx), err) // a request that the end of ctx has interrupted says nothing about the store
+		if end := context.Cause(ctx); end != nil && e.store.Class(err)&Undone == 0 {
+			err = end // a request that the end of ctx has interrupted says nothing about the store
+		}
+		return driver.Grant{}, err
 	}
 	return driver.Grant{Token: o.token, Asked: asked}, nil
 }

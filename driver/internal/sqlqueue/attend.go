@@ -22,7 +22,7 @@ type task struct {
 const (
 	taskIdle     = 10 * time.Second // how long it runs after the last wait
 	compareEvery = 10               // heartbeats between two comparisons of all tickets, while losses are noticed
-	stagger      = 100 * time.Millisecond
+	stagger      = 150 * time.Millisecond
 	firstPoll    = 100 * time.Millisecond // by then notices arrive
 	shortestPoll = 2 * time.Millisecond
 	longestPoll  = 250 * time.Millisecond
@@ -194,7 +194,7 @@ func (t *task) checkQueues(now time.Time) {
 	}
 	ctx, cancel := t.e.bound(t.e.life)
 	defer cancel()
-	due, err := t.e.store.Due(ctx, names)
+	due, err := t.e.store.Due(ctx, process, names)
 	for i, name := range names {
 		wait := min(t.e.heartbeatEvery(), longestPoll)
 		if err == nil {
@@ -204,12 +204,13 @@ func (t *task) checkQueues(now time.Time) {
 	}
 }
 
-// act does what is due in a queue, and returns how soon to check again: a little after the end of the lease ahead, so that not all
-// processes act at once. That end may come sooner than the database has said (Shorten), of which a process without notices has to
-// learn by itself. A process that waits for very many names checks its queues less often than others.
-func (t *task) act(ctx context.Context, name string, process int64, due time.Duration) time.Duration {
+// act does what is due in a queue, and returns how soon to check again. The process of the first waiter checks exactly
+// at the end of the lease ahead, and others a little later, so that they do not all act at once. That end may come sooner
+// than the database has said (Shorten), of which a process without notices has to learn by itself. A process that
+// waits for very many names checks its queues less often.
+func (t *task) act(ctx context.Context, name string, process int64, due Due) time.Duration {
 	b := &t.e.book
-	if due < 0 {
+	if due.In < 0 {
 		ctx = context.WithValue(ctx, haste{}, nil) // it may wait in the database
 		grants, err := Repeat(ctx, t.e, Twice, func() ([]Grant, error) { return t.e.store.Advance(ctx, process, name) })
 		if err == nil { // else the next time
@@ -217,11 +218,17 @@ func (t *task) act(ctx context.Context, name string, process int64, due time.Dur
 		}
 		return min(t.e.heartbeatEvery(), longestPoll) // it may have to wait for a transaction that guards a ticket
 	}
-	wait := due + time.Millisecond + rand.N(stagger)
+	wait := due.In + time.Millisecond
+	if !due.First {
+		wait += rand.N(stagger)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	longest := max(b.checkEvery(), time.Duration(len(b.byName))*time.Millisecond)
-	if wait <= longest {
+	longest := t.e.heartbeatEvery()
+	if due.First && !b.receiving {
+		longest = min(longest, longestPoll)
+	}
+	if longest = max(longest, time.Duration(len(b.byName))*time.Millisecond); wait <= longest {
 		return wait
 	}
 	return longest - time.Since(t.began)%longest // nothing is due by then: queues are checked together

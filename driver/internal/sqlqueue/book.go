@@ -57,6 +57,7 @@ type waiter struct {
 	name, id string
 	ttl      time.Duration
 	process  int64
+	shared   bool
 	again    bool         // there may have been an earlier ticket with its ID: what is heard of it may be about that
 	queued   time.Time    // since when it is known to be queued; zero: not yet
 	seen     time.Time    // when the last request was sent whose answer has shown that
@@ -173,7 +174,7 @@ func (b *book) released(id string, held uint64, then requests) {
 // add adds a waiter before its ticket is requested, so that no notice of it is missed. It ends an earlier wait, which leaves the
 // ticket.
 func (b *book) add(r driver.Request) *waiter {
-	w := &waiter{name: r.Name, id: r.ID, ttl: r.TTL, outcome: make(chan outcome, 1)}
+	w := &waiter{name: r.Name, id: r.ID, ttl: r.TTL, shared: r.Shared, outcome: make(chan outcome, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if earlier := b.byID[r.ID]; earlier != nil {
@@ -214,7 +215,11 @@ func (b *book) queued(w *waiter, sent time.Time, due time.Duration) bool {
 	}
 	n := b.byName[w.name]
 	if n == nil {
-		n = &waitedFor{due: now.Add(min(due, b.checkEvery()))}
+		longest := b.liveness / 4
+		if !b.receiving {
+			longest = min(longest, longestPoll) // see act
+		}
+		n = &waitedFor{due: now.Add(min(due, longest))}
 		b.byName[w.name] = n
 		signal(b.changed)
 	}
@@ -286,8 +291,13 @@ func (b *book) granted(g Grant) {
 	}
 	until := time.Time{}                                 // unknown: the lease has to be renewed
 	i := uint64(g.Heartbeat) % uint64(len(b.heartbeats)) //nolint:gosec // a notice may have any number
-	if h := b.heartbeats[i]; h.number == g.Heartbeat && w.process == b.process {
+	switch h := b.heartbeats[i]; {
+	case h.number == g.Heartbeat && w.process == b.process:
 		until = h.sent.Add(min(w.ttl, b.liveness))
+	case w.shared && w.process == b.process && b.registered: // thousands may be granted at once: one request for all of them
+		b.missed = true
+		signal(b.changed)
+		return
 	}
 	b.grant(w, g.Token, until)
 }
@@ -321,14 +331,6 @@ func (b *book) dueNames(now time.Time, most int) (names []string, process int64)
 		}
 	}
 	return names, b.process
-}
-
-// checkEvery is how long a queue may go without a check. With mu held.
-func (b *book) checkEvery() time.Duration {
-	if b.receiving {
-		return b.liveness / 4
-	}
-	return min(b.liveness/4, longestPoll)
 }
 
 // setDue sets until when to check a queue again, unless it is to be checked sooner: a notice may have come while it was

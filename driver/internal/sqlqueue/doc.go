@@ -39,7 +39,8 @@
 // left, is the core's to release.
 //
 // What expires notifies nobody. So a process that waits asks when the head of each of its queues may expire
-// ([Store].Due), and asks again a little after that; if something has expired, it lets the queue move on ([Store].Advance).
+// ([Store].Due), and asks again then; if something has expired, it lets the queue move on ([Store].Advance). The process
+// of the first waiter asks first, and all others a little later.
 //
 // # Requests that were not answered
 //

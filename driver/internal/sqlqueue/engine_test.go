@@ -47,8 +47,8 @@ func (s *fakeStore) Heartbeat(ctx context.Context, process int64, _ time.Duratio
 	return Heartbeat{}, ctx.Err()
 }
 
-func (*fakeStore) Due(_ context.Context, names []string) ([]time.Duration, error) {
-	return slices.Repeat([]time.Duration{time.Hour}, len(names)), nil
+func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error) {
+	return slices.Repeat([]Due{{In: time.Hour}}, len(names)), nil
 }
 
 func (s *fakeStore) Mine(context.Context, int64, bool) (Mine, error) {

@@ -11,7 +11,10 @@ import (
 type Inbox struct{ e *Engine }
 
 // Ready says that everything that happens from now on is noticed.
-func (in *Inbox) Ready() { in.e.book.setReceiving(true) }
+func (in *Inbox) Ready() {
+	in.Missed()
+	in.e.book.setReceiving(true)
+}
 
 // Granted says that a ticket was granted.
 func (in *Inbox) Granted(g Grant) { in.e.book.granted(g) }

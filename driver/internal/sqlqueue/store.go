@@ -57,9 +57,8 @@ type Store interface {
 	// Leave removes the row of a process, to whose tickets that is the end. Close gives it 100 ms.
 	Leave(ctx context.Context, process int64) error
 
-	// Due reports when queues are due, of at most DueMost names, in their order: how long it is until something at the head
-	// expires, or less than 0 if there is something to do now. It changes nothing.
-	Due(ctx context.Context, names []string) ([]time.Duration, error)
+	// Due reports when queues are due: one Due for each name, in order, at most DueMost. It changes nothing.
+	Due(ctx context.Context, process int64, names []string) ([]Due, error)
 
 	// Advance removes what has expired at the head of a queue, and grants what becomes grantable.
 	Advance(ctx context.Context, process int64, name string) ([]Grant, error)
@@ -169,6 +168,12 @@ type Ticket struct {
 	Token uint64
 	Held  bool          // under a provisional lease
 	Left  time.Duration // of that, counted from Sent
+}
+
+// A Due says when a queue is due: when something at its head expires.
+type Due struct {
+	In    time.Duration // less than 0: there is something to do now
+	First bool          // the first waiter is of this process
 }
 
 // A Notifier is a Store that notifies processes of what happens to their tickets. Without it the engine asks every 2 to
