@@ -36,7 +36,7 @@
 // impossible in the schema. Names are bytea, compared byte by byte. All times are clock_timestamp() of the database.
 //
 // An acquisition is one statement, a call of a function, in a transaction of its own. So is a release, which also
-// grants the next ticket and sends one NOTIFY to its process; it does not wait for requests that are being queued. A
+// grants the next ticket, or several readers, and notifies the process of each; it does not wait for requests that are being queued. A
 // request for a ticket contains the time, on the database's clock, after which it takes none: 2 s after it was sent, or the
 // end of its context. If it was not answered, a release of the ticket is not confirmed before that.
 //

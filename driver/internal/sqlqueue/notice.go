@@ -19,7 +19,7 @@ func (in *Inbox) Ready() {
 // Granted says that a ticket was granted.
 func (in *Inbox) Granted(g Grant) { in.e.book.granted(g) }
 
-// Missed says that notices may have been missed: grants, losses, and that any queue is due.
+// Missed says that notices may have been missed: grants, losses, and that any queue may be due.
 func (in *Inbox) Missed() { in.e.book.mayHaveMissed() }
 
 // Due says that the queue of a name is due, or sooner than it was.
