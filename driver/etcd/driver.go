@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
@@ -91,14 +92,23 @@ func newOptions(opts []Option) (options, error) {
 
 func newDriver(client *clientv3.Client, o options) *Driver {
 	s := &store{keyspace: keyspace{o.prefix}, client: client, idle: make(chan keepAlive, mostIdle)}
-	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(client.Ctx()))
+	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
 	s.several.Store(len(client.Endpoints()) > 1)
 	d := &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
 		Store: s, MissingMost: missingMost, LookFor: missingMost, NearHead: nearHead,
 	})}
-	context.AfterFunc(s.life, func() { _ = d.Engine.Close() }) // the user may have closed the client
+	context.AfterFunc(client.Ctx(), func() { // its user has closed it, or the context of its Config has ended
+		conn := client.ActiveConnection()
+		for st := conn.GetState(); st != connectivity.Shutdown; st = conn.GetState() {
+			if !conn.WaitForStateChange(s.life, st) {
+				return
+			}
+		}
+		s.end()
+		_ = d.Engine.Close()
+	})
 	return d
 }
 

@@ -45,3 +45,33 @@ func TestSilentNodeBesideRelease(t *testing.T) {
 	}
 	x.ways[0].Heal()
 }
+
+// Of five nodes two hold a ticket, one refuses its number, so that the others are hurried, the fourth queues it, and says later that
+// it may hold, and the fifth is silent: nobody waits for it.
+func TestHastenedTwice(t *testing.T) {
+	d := &Driver{nodes: make([]*node, 5), quorum: 3}
+	p := d.newProposal(&ticket{r: driver.Request{}}, 1, orWait)
+	p.asked = time.Now()
+	p.pending = 5
+	// as answer does
+	say := func(node int, what int64) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.pending--
+		p.answers[node], p.errs[node] = answer{what: what}, nil
+		if p.enough() {
+			t.Fatal("decided")
+		}
+	}
+	say(0, holds)
+	say(1, holds)
+	say(2, refused)
+	say(3, queued)
+	time.Sleep(50 * time.Millisecond)
+	p.hasNews(3)
+	select {
+	case <-p.done:
+	case <-time.After(time.Second):
+		t.Error("it waits for the silent node")
+	}
+}

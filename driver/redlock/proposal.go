@@ -33,9 +33,9 @@ type proposal struct {
 	attempt int64 // of the ticket
 	mode    byte
 	asked   time.Time
-	again   bool // of a ticket that is queued already
-	news    bool // a node has said since that the ticket may hold there
-	hurried bool // the last nodes have a limit
+	again   bool   // of a ticket that is queued already
+	news    uint64 // nodes that have said since that the ticket may hold there
+	hurried bool   // the last nodes have a limit
 	outcome outcome
 	mending bool // granted: nodes that answer from now on and lack it are repaired
 }
@@ -70,25 +70,34 @@ func (p *proposal) hasten() {
 	time.AfterFunc(time.Since(p.asked)+10*time.Millisecond, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if !p.over && p.vain() {
+		if p.hurried = false; !p.over && p.vain() {
 			p.outcome, p.over = p.judge(0), true
 			close(p.done)
 		}
 	})
 }
 
-// vain reports whether another proposal is better than to wait for the last nodes: its number is too small, or the ticket waits
-// where it may hold by now. With mu held.
+// vain reports whether another proposal is better than to wait for the last nodes: its number is too small, or the ticket was
+// queued by a node on which it may hold by now. With mu held.
 func (p *proposal) vain() bool {
-	without := p.judge(0)
-	return without == tooSmall && !p.again || without == inQueue && p.news
+	switch p.judge(0) {
+	case tooSmall:
+		return !p.again
+	case inQueue:
+		for i, a := range p.answers {
+			if p.news&(1<<i) != 0 && p.errs[i] == nil && a.what == queued {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // hasNews notes that a node has said that the ticket may hold there.
-func (p *proposal) hasNews() {
+func (p *proposal) hasNews(node int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.news = true
+	p.news |= 1 << node
 	if !p.over {
 		p.hasten()
 	}

@@ -102,7 +102,7 @@ func (d *Driver) ready(id string, node int, news bool) {
 	case held && news:
 		d.repair(d.nodes[node], t)
 	case asked != nil && news:
-		asked.hasNews()
+		asked.hasNews(node)
 	}
 }
 

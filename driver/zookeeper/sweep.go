@@ -64,12 +64,17 @@ func (d *Driver) sweep(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	empty := nodes[:0]
 	for i, st := range stats {
 		_, ok := decode(nodes[i])
 		if ok && st != nil && st.NumChildren == 0 && st.DataLength == 0 && st.EphemeralOwner == 0 {
-			d.removeEmpty(ctx, d.base+"/"+nodes[i])
+			empty = append(empty, nodes[i])
 		}
 	}
+	_, _ = each(empty, func(node string) (struct{}, error) {
+		d.removeEmpty(ctx, d.base+"/"+node)
+		return struct{}{}, nil
+	})
 	return nil
 }
 

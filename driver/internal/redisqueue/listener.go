@@ -75,14 +75,14 @@ func (l *Listener) Up() bool {
 // some servers count no subscribers.
 func (l *Listener) Renew(asked time.Time) {
 	l.mu.Lock()
-	sub := l.sub
-	due := l.up && l.upSince.Before(asked) && time.Since(l.renewed) >= renewEvery
-	if due {
-		l.renewed, l.ended = time.Now(), sub
+	defer l.mu.Unlock()
+	if l.closed || !l.up || !l.upSince.Before(asked) || time.Since(l.renewed) < renewEvery {
+		return
 	}
-	l.mu.Unlock()
-	if due && sub != nil {
-		_ = sub.Close() // unblocks the goroutine
+	sub := l.sub
+	l.renewed, l.ended = time.Now(), sub
+	if sub != nil { // a heartbeat does not wait until go-redis has connected again
+		l.work.Go(func() { _ = sub.Close() }) // unblocks the goroutine
 	}
 }
 
@@ -170,7 +170,7 @@ func (l *Listener) listen(ctx context.Context) (stood bool, err error) {
 		return false, err
 	}
 	// When a connection breaks, go-redis connects again by itself, and keeps its mutex meanwhile, for which Close waits. It
-	// does not with a context that has ended.
+	// does not with a context that has ended, if its dialer respects that.
 	once, cancel := context.WithCancel(ctx)
 	cancel()
 	for pinged := false; ctx.Err() == nil; {

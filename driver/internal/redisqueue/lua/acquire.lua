@@ -92,10 +92,12 @@ end
 local function free(v)
   if exclusive then return not v and call('EXISTS', X, S) == 0 end
   if v and v ~= MARK or call('EXISTS', X) == 1 then return false end
+  if limit == 0 or call('ZCARD', H) + call('ZCARD', S) < limit then return true end
+  if call('ZCOUNT', P, '-inf', int(now)) == 0 then return false end -- nobody in the queue is dead
   for at = 0, limit - call('ZCARD', H) - 1 do
     if not peek(S, at) then return true end -- fewer that live than the limit: the dead do not count
   end
-  return limit == 0
+  return false
 end
 
 local function grant(token)
