@@ -37,7 +37,8 @@ func (c *clock) recent() time.Time {
 
 // offset is how long the machine was suspended since the clock was made.
 func (c *clock) offset() time.Duration {
-	c.seenAt.Store(int64(time.Since(c.made)))
+	at := int64(time.Since(c.made))
+	defer func() { c.seenAt.Store(at) }() // after seen: who finds it does not measure
 	d := int64(c.suspended() - c.start)
 	for {
 		seen := c.seen.Load()

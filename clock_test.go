@@ -97,3 +97,38 @@ func TestSuspendedWhileNothingIsHeld(t *testing.T) {
 		}
 	})
 }
+
+// A lock that is taken while another goroutine measures the suspension is not lost.
+func TestTwoMeasureASuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asleep atomic.Int64
+		var block atomic.Bool
+		measuring, goOn := make(chan struct{}), make(chan struct{})
+		l := locker.New(newStub(), locker.WithSuspension(func() time.Duration {
+			if block.CompareAndSwap(true, false) {
+				close(measuring)
+				<-goOn
+			}
+			return time.Duration(asleep.Load())
+		}))
+		defer l.Close()
+		release(t, acquire(t, l, "earlier"))
+		time.Sleep(2500 * time.Millisecond)
+		asleep.Add(int64(time.Hour))
+		block.Store(true)
+		other := make(chan struct{})
+		go func() {
+			defer close(other)
+			release(t, acquire(t, l, "b"))
+		}()
+		<-measuring
+		k := acquire(t, l, "a", locker.WithTTL(10*time.Second))
+		close(goOn)
+		<-other
+		time.Sleep(2 * time.Second)
+		if err := k.Err(); err != nil {
+			t.Error(err)
+		}
+		release(t, k)
+	})
+}

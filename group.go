@@ -43,7 +43,7 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 			group.giveUp(ctx)
 		}
 	}()
-	all, cancel := context.WithCancel(whole.Call(ctx))
+	all, cancel := whole.Call(ctx)
 	defer cancel()
 	for _, name := range names {
 		k, err := l.Acquire(all, name, opts...)

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockerproject/locker/internal/whole"
 )
 
 // EventKind is the kind of an Event.
@@ -62,6 +64,9 @@ var acquisitions atomic.Uint64
 // notify calls the observers.
 func (c *core) notify(ctx context.Context, e Event) {
 	e.Store = c.store
+	if !whole.Begun(ctx).IsZero() {
+		ctx = whole.Outside(ctx)
+	}
 	notifyEach(ctx, c.observers, e)
 }
 

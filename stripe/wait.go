@@ -59,7 +59,8 @@ func taken(err error) bool {
 
 // acquire takes one of the segments, and waits for it if need be.
 func (s *Segments) acquire(ctx context.Context, among []int, opts []locker.Option) (*Segment, error) {
-	ctx = whole.Call(ctx)
+	ctx, end := whole.Call(ctx)
+	defer end()
 	if k, err := s.try(ctx, among, opts); !taken(err) {
 		return k, err
 	}
@@ -89,17 +90,20 @@ func (s *Segments) wait(ctx context.Context, i int, others []int, opts []locker.
 		defer func() { panicked = recover() }()
 		k, err = s.l.Acquire(queued, s.Name(i), opts...)
 	}()
+	complete := false
+	defer func() { // an observer has ended this call, or the release of the other
+		if !complete && got != nil {
+			drop(ctx, got.Lock)
+		}
+	}()
 	defer func() { // also when an observer panics
 		leave()
 		<-answer
 		if err == nil && (got == nil || got.Lock != k) { // granted meanwhile: one too many
 			drop(ctx, k)
 		}
-		if !errors.Is(err, errObserver) {
+		if complete = !errors.Is(err, errObserver); complete {
 			return
-		}
-		if got != nil {
-			drop(ctx, got.Lock)
 		}
 		if panicked == nil {
 			runtime.Goexit()

@@ -145,7 +145,7 @@ func (t *task) heartbeat() {
 		b.expired(process)
 		return
 	}
-	if b.compare(granted, process, false) {
+	if _, late := b.compare(granted, process, false); late {
 		signal(b.reconnect) // there was no notice: the listener may be broken
 	}
 	if t.heartbeats++; t.heartbeats%compareEvery == 0 || b.polled() { // a poll finds grants, and no losses
@@ -173,7 +173,8 @@ func (t *task) compare(all bool) (news bool) {
 		t.failed(err)
 		return false
 	}
-	return t.e.book.compare(mine, process, all)
+	news, _ = t.e.book.compare(mine, process, all)
+	return news
 }
 
 // pollGrants polls for grants. After one it polls sooner, because more are likely to follow.

@@ -344,8 +344,8 @@ func (b *book) setDue(name string, at time.Time) {
 }
 
 // compare updates the waiters from the tickets that the database has of one process. With all, they are all that wait or
-// have a provisional lease. It reports whether there were grants without a notice.
-func (b *book) compare(m Mine, process int64, all bool) (news bool) {
+// have a provisional lease. It reports whether there were grants (news), and whether the notice of one is overdue (late).
+func (b *book) compare(m Mine, process int64, all bool) (news, late bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	there := make(map[string]bool, len(m.Tickets))
@@ -355,20 +355,20 @@ func (b *book) compare(m Mine, process int64, all bool) (news bool) {
 		case w == nil || w.again && !w.wasQueued(m.Sent):
 		case t.Held:
 			b.grant(w, t.Token, m.Sent.Add(t.Left))
-			news = true
+			news, late = true, late || t.Left < min(w.ttl, b.liveness)*5/8 // its lease began with a heartbeat: up to a quarter was over at the grant
 		case w.wasQueued(m.Sent):
 			w.seen = m.Sent
 		}
 	}
 	if !all {
-		return news
+		return news, late
 	}
 	for id, w := range b.byID {
 		if !there[id] && w.process == process && w.wasQueued(m.Sent) {
 			b.end(w, outcome{err: driver.ErrLost})
 		}
 	}
-	return news
+	return news, late
 }
 
 // mayHaveMissed records that grants or losses may have been missed, and that any queue may be due.
