@@ -1,4 +1,5 @@
-// Package sqltest has what the tests of the drivers for databases share.
+// Package sqltest has what the tests of the drivers for databases share. Read faults.go first: it plays small scenarios
+// on a real server, each once for each statement that a process sends and each fault that the statement can meet.
 package sqltest
 
 import (
