@@ -64,10 +64,7 @@ var acquisitions atomic.Uint64
 // notify calls the observers.
 func (c *core) notify(ctx context.Context, e Event) {
 	e.Store = c.store
-	if !whole.Begun(ctx).IsZero() {
-		ctx = whole.Outside(ctx)
-	}
-	notifyEach(ctx, c.observers, e)
+	notifyEach(whole.Outside(ctx), c.observers, e) // a context of a caller's is not asked: it may block
 }
 
 // notifyEach calls observers in their order, each even if one before it panics, so that
