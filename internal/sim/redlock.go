@@ -53,8 +53,8 @@ func (n *node) drop(before map[string][]string) {
 	}
 }
 
-// dropped reports whether a waiter for a name may have lost its ticket with the data of a node of Redlock.
-func (w *world) dropped(name string) bool {
+// excused asks the excuses of the first server; false without a server of Redis.
+func (w *world) excused(is func(*redisExcuses) bool) bool {
 	if len(w.servers) == 0 {
 		return false
 	}
@@ -64,22 +64,18 @@ func (w *world) dropped(name string) bool {
 	}
 	n.excuse.mu.Lock()
 	defer n.excuse.mu.Unlock()
-	return n.excuse.dropped[name]
+	return is(n.excuse)
+}
+
+// dropped reports whether a waiter for a name may have lost its ticket with the data of a node of Redlock.
+func (w *world) dropped(name string) bool {
+	return w.excused(func(e *redisExcuses) bool { return e.dropped[name] })
 }
 
 // barred reports whether a node of Redlock has refused the number of a ticket (0: of any for the name): then it needs all but a minority of the
 // others, and its process asks for another number only when so many are silent for three seconds.
 func (w *world) barred(name string, token uint64) bool {
-	if len(w.servers) == 0 {
-		return false
-	}
-	n, ok := w.servers[0].model.(*node)
-	if !ok {
-		return false
-	}
-	n.excuse.mu.Lock()
-	defer n.excuse.mu.Unlock()
-	return n.excuse.barred[redisTicket{name, token}]
+	return w.excused(func(e *redisExcuses) bool { return e.barred[redisTicket{name, token}] })
 }
 
 // proposed is a request for a ticket, as a node of Redlock gets it.
