@@ -11,15 +11,21 @@ import (
 	"github.com/lockerproject/locker/stripe"
 )
 
+// takeBoth takes both segments of a stripe.
+func takeBoth(t *testing.T, l *lockertest.Locker) map[string]*stripe.Segment {
+	t.Helper()
+	s, held := segments(t, l, "s", 2), make(map[string]*stripe.Segment)
+	for range 2 {
+		k := acquire(t, s)
+		held[k.Name()] = k
+	}
+	return held
+}
+
 // What an observer of the release of a segment too many acquires has a wait limit of its own.
 func TestObserverOfASegmentTooMany(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lockertest.Locker) {
-		first := segments(t, l, "s", 2)
-		held := map[string]*stripe.Segment{}
-		for range 2 {
-			k := acquire(t, first)
-			held[k.Name()] = k
-		}
+		held := takeBoth(t, l)
 		var other *lockertest.Locker
 		var queued atomic.Value
 		got := make(chan error, 4)
@@ -67,12 +73,7 @@ func TestObserverOfASegmentTooMany(t *testing.T) {
 // An observer of that release panics: the segment that the caller does not get is released.
 func TestObserverPanicsAtASegmentTooMany(t *testing.T) {
 	bubble(t, func(t *testing.T, l *lockertest.Locker) {
-		first := segments(t, l, "s", 2)
-		held := map[string]*stripe.Segment{}
-		for range 2 {
-			k := acquire(t, first)
-			held[k.Name()] = k
-		}
+		held := takeBoth(t, l)
 		var queued atomic.Value
 		var panicked atomic.Bool
 		other := l.Join(locker.WithObserver(func(ctx context.Context, e locker.Event) {
