@@ -44,9 +44,9 @@ type Driver struct {
 	notifyLoss func(driver.Hold, error) // reports a loss; may be nil
 
 	mu      sync.Mutex
-	waiters map[string]*waiter  // by ticket ID
-	handed  map[string]*handed  // by ticket ID: those that were handed the lock, and perhaps not granted by the server yet
-	handOns map[string]*handOns // by name: releases that are under way, or wait
+	waiters map[string]*waiter // by ticket ID
+	handed  map[string]*handed // by ticket ID
+	handOns map[string]*handed // by the ID of the ticket before, whose release is not answered
 }
 
 var (
@@ -156,7 +156,7 @@ func newDriver(client redis.UniversalClient, o options) *Driver {
 		life:    life.New(),
 		waiters: make(map[string]*waiter),
 		handed:  make(map[string]*handed),
-		handOns: make(map[string]*handOns),
+		handOns: make(map[string]*handed),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.pipe.Replicas, d.pipe.ReplicaTimeout = o.replicas, o.replicaTimeout

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
@@ -28,30 +27,14 @@ func (d *Driver) mayHand(r driver.Request) bool {
 	return !d.durable && !r.Shared && r.MinHold == 0 && r.TTL >= redisqueue.Liveness
 }
 
-// handed tells of a ticket that was handed the lock. The server has granted it when all releases are answered that have handed
-// the lock on until then.
+// handed is a ticket that was handed the lock and is not sure: the server has granted it when the release of the ticket before
+// is answered, and that ticket is sure.
 type handed struct {
-	by       string        // the ticket that was released
-	answered chan struct{} // closed when that release is answered
-	before   *handed       // how the other one got the lock; nil: the server had granted it
-	at       time.Time
-}
-
-func (h *handed) isAnswered() bool {
-	select {
-	case <-h.answered:
-		return true
-	default:
-		return false
-	}
-}
-
-// skip leaves out the releases that are answered.
-func (h *handed) skip() *handed {
-	for h != nil && h.isAnswered() {
-		h = h.before
-	}
-	return h
+	id            string
+	sure          chan struct{} // closed when it is
+	answered      bool          // the release of the ticket before is
+	before, after *handed       // that ticket and the next one, if they are not sure
+	at            time.Time
 }
 
 // handOn hands the lock of a ticket that is being released to the next one, if that is of this process and directly behind
@@ -63,7 +46,11 @@ func (d *Driver) handOn(h driver.Hold) bool {
 	}
 	w, lease := d.handoff.Release(h.ID)
 	if w != nil {
-		d.handed[w.ID] = &handed{h.ID, make(chan struct{}), d.handed[h.ID].skip(), time.Now()}
+		next := &handed{id: w.ID, sure: make(chan struct{}), before: d.handed[h.ID], at: time.Now()}
+		if next.before != nil {
+			next.before.after = next
+		}
+		d.handed[w.ID], d.handOns[h.ID] = next, next
 	}
 	d.mu.Unlock()
 	if w != nil {
@@ -72,21 +59,37 @@ func (d *Driver) handOn(h driver.Hold) bool {
 	return w != nil
 }
 
-// releaseAnswered notes that releases are answered, by which the next tickets may have been handed the lock.
-func (d *Driver) releaseAnswered(holds []driver.Hold) {
-	for _, h := range holds {
-		d.unanswered.Settled(h.ID)
-	}
+// releaseAnswered notes that the release of a ticket is answered, by which the next one may have been handed the lock.
+func (d *Driver) releaseAnswered(id string) {
+	d.unanswered.Settled(id)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, h := range d.handed {
-		if slices.ContainsFunc(holds, func(r driver.Hold) bool { return r.ID == h.by }) && !h.isAnswered() {
-			close(h.answered)
+	d.handOnEnded(id)
+}
+
+// releaseFailed forgets releases that were never answered. The core releases a ticket again within half of that time.
+func (d *Driver) releaseFailed() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, h := range d.handOns {
+		if time.Since(h.at) > time.Minute {
+			d.handOnEnded(id)
 		}
 	}
-	for next, h := range d.handed {
-		if h.skip() == nil || time.Since(h.at) > time.Minute { // the core releases within half of that
-			delete(d.handed, next)
+}
+
+// handOnEnded is called when the release of a ticket has ended, with mu held.
+func (d *Driver) handOnEnded(id string) {
+	h := d.handOns[id]
+	if h == nil {
+		return
+	}
+	delete(d.handOns, id)
+	for h.answered = true; h != nil && h.answered && h.before == nil; h = h.after {
+		delete(d.handed, h.id)
+		close(h.sure)
+		if h.after != nil {
+			h.after.before = nil
 		}
 	}
 }
@@ -94,18 +97,19 @@ func (d *Driver) releaseAnswered(holds []driver.Hold) {
 // sure waits until the server has granted a ticket.
 func (d *Driver) sure(ctx context.Context, id string) error {
 	d.mu.Lock()
-	h := d.handed[id].skip()
+	h := d.handed[id]
 	d.mu.Unlock()
-	for ; h != nil; h = h.before {
-		select {
-		case <-h.answered:
-		case <-d.life.Done():
-			return driver.ErrClosed
-		case <-ctx.Done():
-			return redisqueue.Ended(ctx, errHanded)
-		}
+	if h == nil {
+		return nil
 	}
-	return nil
+	select {
+	case <-h.sure:
+		return nil
+	case <-d.life.Done():
+		return driver.ErrClosed
+	case <-ctx.Done():
+		return redisqueue.Ended(ctx, errHanded)
+	}
 }
 
 // unsure returns the tickets that the server may not have granted yet.

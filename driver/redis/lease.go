@@ -2,18 +2,44 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// Release implements driver.Driver, in one request.
+// handOnBound is how long a release that hands the lock on waits for its answer. Then it has failed, and the core
+// repeats it: the server grants the next ticket when it has it. The waiter would not be handed the lock if its own request had
+// taken as long.
+const handOnBound = 500 * time.Millisecond
+
+var errHandOn = driver.Unavailable(fmt.Errorf("redis: no answer to the release within %v", handOnBound))
+
+// Release implements driver.Driver, in one request. Releases of a name that hand the lock on share their requests.
 func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
-	if d.handOn(h) {
-		return d.releaseWithOthers(ctx, h)
+	if !d.handOn(h) {
+		return d.release(ctx, h, false)
 	}
-	return d.releaseTickets(ctx, []driver.Hold{h})[0]
+	once, cancel := context.WithTimeoutCause(ctx, handOnBound, errHandOn)
+	defer cancel()
+	return d.release(once, h, true)
+}
+
+func (d *Driver) release(ctx context.Context, h driver.Hold, join bool) error {
+	c := d.keys.Call(redisqueue.Release, d.keys.All(d.keys.Main(h.Name)), nil, d.unanswered.Requests(h.ID))
+	c.SetArg(0, c.Ticket(h.ID, false))
+	c.Join = join
+	v, err := d.do(ctx, c)
+	if err != nil {
+		d.releaseFailed()
+		return err
+	}
+	d.releaseAnswered(h.ID)
+	if v == int64(0) && c.Sent() < 2 { // else an earlier sending may have removed it
+		return driver.ErrLost
+	}
+	return nil
 }
 
 // Renew implements driver.Driver.

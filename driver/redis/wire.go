@@ -41,6 +41,7 @@ func (d *Driver) acquireCall(r driver.Request, wait bool) *redisqueue.Call {
 	c := d.keys.Call(redisqueue.Acquire, d.keys.All(key, d.keys.Fence(key)), nil, millis(r.TTL), redisqueue.Record(d.channel, r), want)
 	c.SetArg(0, c.Ticket(r.ID, true))
 	c.Durable = d.durable
+	c.Join = want == "xw" && !d.durable
 	return c
 }
 

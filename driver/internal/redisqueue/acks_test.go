@@ -26,7 +26,7 @@ func TestErrorBesideAcknowledged(t *testing.T) {
 		t.Fatal(err)
 	}
 	known, unknown := call(Protocol, "key"), call(Inspect, "key")
-	p.exec(client, []*Call{known, unknown}, (*Call).bySHA)
+	p.exec(client, []*Call{known, unknown}, false)
 	if !redis.HasErrorPrefix(unknown.cmd.Err(), "NOSCRIPT") {
 		t.Fatalf("the server knows the script: %v", unknown.cmd.Err())
 	}

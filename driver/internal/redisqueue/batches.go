@@ -204,7 +204,7 @@ func (b *batches) idle() bool {
 // again.
 func (b *batches) sendNow(ctx context.Context, c *Call) (any, error) {
 	begun := time.Now()
-	cmd := c.bySHA(ctx)
+	cmd := command(ctx, []*Call{c}, false)
 	err := b.near.Process(ctx, cmd)
 	switch {
 	case err == nil, c.unknown(err):

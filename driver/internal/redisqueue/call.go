@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +17,8 @@ type Call struct {
 	// Patient keeps the call from being sent by its caller, who sends it again if it is not
 	// answered within 30 ms. It is for rare calls whose second answer differs from the first.
 	Patient bool
+	// Join lets one run of the script's form for several calls answer this call and others on the same keys.
+	Join bool
 
 	script *Script
 	args   []any // of EVALSHA, verb included
@@ -25,6 +26,7 @@ type Call struct {
 	ticket ticketArg
 	ctx    context.Context //nolint:containedctx // of whoever asks, for Wait alone; may be nil
 	cmd    *redis.Cmd
+	place  int // of this call among those that cmd is for, if it is for several; else -1
 	ackErr error
 	space  [few]any // for args
 
@@ -136,20 +138,6 @@ func (c *Call) Acked() error {
 	default:
 		return nil
 	}
-}
-
-func (c *Call) bySHA(ctx context.Context) *redis.Cmd {
-	cmd := redis.NewCmd(ctx, c.args...)
-	cmd.SetFirstKeyPos(3)
-	return cmd
-}
-
-func (c *Call) byText(ctx context.Context) *redis.Cmd {
-	args := slices.Clone(c.args)
-	args[0], args[1] = "eval", c.script.source
-	cmd := redis.NewCmd(ctx, args...)
-	cmd.SetFirstKeyPos(3)
-	return cmd
 }
 
 // unknown reports whether the server did not know the script by its hash. It has then run

@@ -64,7 +64,7 @@ func TestDeadProcessesDoNotAddUp(t *testing.T) {
 		}
 		release := func(id string) {
 			t.Helper()
-			c := redisqueue.NewCall(redisqueue.Release, []string{s.main}, id)
+			c := redisqueue.NewCall(redisqueue.Release, []string{s.main}, id, 0)
 			if redlock {
 				c = redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", "")
 			}

@@ -66,34 +66,76 @@ func (w *twin) run(script string, second string, args ...any) [2]string {
 	w.t.Helper()
 	var answers [2]string
 	for i := range answers {
-		keys := []string{fmt.Sprintf("test:{%d}", i)}
-		if second != "" {
-			keys = append(keys, fmt.Sprint(second, i))
+		answers[i] = w.runOn(i, w.scripts[i][script], second, args...)
+	}
+	return answers
+}
+
+// several runs a script on both queues: on one for some tickets in one run, and alone for those that it leaves out, and on the other
+// for one ticket after the other.
+func (w *twin) several(script string, second string, each ...[]any) [2]string {
+	w.t.Helper()
+	s := w.scripts[0][script]
+	list, _ := w.eval(0, s.several, second, slices.Concat(each...)...).([]any)
+	if len(list) != len(each) {
+		w.t.Fatalf("%s for %d tickets answers %v", script, len(each), list)
+	}
+	var answers [2]string
+	for i, args := range each {
+		if list[i] != nil {
+			answers[0] += " " + w.plain(0, s, list[i], args)
+			answers[1] += " " + w.runOn(1, w.scripts[1][script], second, args...)
 		}
-		v, err := redis.NewScript(w.scripts[i][script].source).Run(w.t.Context(), w.client, keys, args...).Result()
-		if err != nil {
-			w.t.Fatalf("%s %v: %v", script, args, err)
-		}
-		list, isList := v.([]any)
-		switch {
-		case script == "heartbeat":
-			answers[i] = fmt.Sprint(list[2:])
-		case isList && w.redlock && list[0] == int64(0):
-			answers[i] = fmt.Sprint(list[0], list[2])
-		case isList:
-			if len(list) == 4 && !w.redlock { // the general rule does not say which ticket is directly before
-				w.follows(keys[0]+":x", fmt.Sprint(args[0]), list[3])
-				list = list[:3]
-			}
-			answers[i] = fmt.Sprint(len(list), list[0] == int64(1), list[0] == int64(2))
-		default:
-			answers[i] = fmt.Sprintf("%T", v)
-			if n, ok := v.(int64); ok {
-				answers[i] = fmt.Sprint(n)
+	}
+	for i, args := range each {
+		if list[i] == nil {
+			for k := range answers {
+				answers[k] += " " + w.runOn(k, w.scripts[k][script], second, args...)
 			}
 		}
 	}
 	return answers
+}
+
+func (w *twin) eval(i int, s *Script, second string, args ...any) any {
+	w.t.Helper()
+	keys := []string{fmt.Sprintf("test:{%d}", i)}
+	if second != "" {
+		keys = append(keys, fmt.Sprint(second, i))
+	}
+	v, err := redis.NewScript(s.source).Run(w.t.Context(), w.client, keys, args...).Result()
+	if err != nil {
+		w.t.Fatalf("%s %v: %v", s.name, args, err)
+	}
+	return v
+}
+
+func (w *twin) runOn(i int, s *Script, second string, args ...any) string {
+	w.t.Helper()
+	return w.plain(i, s, w.eval(i, s, second, args...), args)
+}
+
+// plain returns an answer without the parts that depend on the time.
+func (w *twin) plain(i int, s *Script, v any, args []any) string {
+	w.t.Helper()
+	list, isList := v.([]any)
+	switch {
+	case strings.HasSuffix(s.name, "heartbeat"):
+		return fmt.Sprint(list[2:])
+	case isList && w.redlock && list[0] == int64(0):
+		return fmt.Sprint(list[0], list[2])
+	case isList:
+		if len(list) == 4 && !w.redlock { // the general rule does not say which ticket is directly before
+			w.follows(fmt.Sprintf("test:{%d}:x", i), fmt.Sprint(args[0]), list[3])
+			list = list[:3]
+		}
+		return fmt.Sprint(len(list), list[0] == int64(1), list[0] == int64(2))
+	default:
+		if n, ok := v.(int64); ok {
+			return fmt.Sprint(n)
+		}
+		return fmt.Sprintf("%T", v)
+	}
 }
 
 // follows checks that a ticket in a queue is directly behind another one.
@@ -187,8 +229,14 @@ func TestCasesOfAMutex(t *testing.T) {
 				w.same("queue "+id, w.run("acquire", "fence", id, 60_000, record, kind+"w"))
 			case dice < 11:
 				w.same("try "+id, w.run("acquire", "fence", id, 60_000, record, kind))
+			case dice < 13 && n < 6: // n and another one of its process
+				queue := func(n int) []any { return []any{some[n], 60_000, record, "xw"} }
+				w.same("queue "+id+" and another", w.several("acquire", "fence", queue(n), queue((n+3)%6)))
+			case dice < 15 && n < 6 && w.client.ZScore(t.Context(), "test:{0}:p", fmt.Sprint("p", n%3)).Val() != lapsed: // else the first release removes the other
+				other := some[(n+3)%6]
+				w.same("release "+id+" and "+other, w.several("release", "", []any{id, 0}, []any{other, random.IntN(2)}))
 			case dice < 18:
-				w.same("release "+id, w.run("release", "", id))
+				w.same("release "+id, w.run("release", "", id, 0))
 			case dice < 19:
 				w.same("release late "+id, w.run("release", "", id, 1+random.IntN(2)))
 			case random.IntN(2) == 0:
@@ -200,6 +248,8 @@ func TestCasesOfAMutex(t *testing.T) {
 	}
 }
 
+const lapsed = 1
+
 // lapse makes a process expire, as if it had sent no heartbeat for too long.
 func (w *twin) lapse(process int) {
 	for i := range w.scripts {
@@ -207,7 +257,7 @@ func (w *twin) lapse(process int) {
 		if w.redlock {
 			end = ":rp"
 		}
-		w.client.ZAddXX(w.t.Context(), fmt.Sprintf("test:{%d}", i)+end, redis.Z{Score: 1, Member: fmt.Sprint("p", process)})
+		w.client.ZAddXX(w.t.Context(), fmt.Sprintf("test:{%d}", i)+end, redis.Z{Score: lapsed, Member: fmt.Sprint("p", process)})
 	}
 }
 

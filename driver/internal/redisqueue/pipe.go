@@ -201,7 +201,7 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	if b.master != nil && len(live) > 1 {
 		via = b.master
 	}
-	p.exec(via, live, (*Call).bySHA)
+	p.exec(via, live, false)
 	var unknown, removed []*Call
 	for _, c := range live {
 		err := c.cmd.Err()
@@ -213,11 +213,9 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 			}
 		}
 	}
-	again := (*Call).byText
-	if len(unknown) > 0 && p.ordered != nil && p.load() == nil {
-		again = (*Call).bySHA
-	}
-	p.exec(via, unknown, again)
+	loaded := len(unknown) > 0 && p.ordered != nil && p.load() == nil
+	p.exec(via, unknown, !loaded)
+	p.exec(via, leftOut(live), false)
 	for _, c := range live {
 		if err := c.cmd.Err(); err != nil && !IsReply(err) {
 			unreached = err
@@ -228,7 +226,7 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 		queued = b.takeAll() // taken now, without the calls that follow this answer
 	}
 	for _, c := range live {
-		answer, err := c.cmd.Result()
+		answer, err := c.result()
 		if via != p.client && Moving(err) {
 			c.unsent()
 			p.senders.Go(func() { _, _ = p.run(b, []*Call{c}) }) // the client follows its hash slot
@@ -264,24 +262,20 @@ func (p *Pipe) load() error {
 	return err
 }
 
-// exec runs calls in one round trip. If one of them is durable, it waits for replicas on the
+// exec runs calls in one round trip, by hash or by text. If one of them is durable, it waits for replicas on the
 // same connection.
-func (p *Pipe) exec(via redis.UniversalClient, calls []*Call, form func(*Call, context.Context) *redis.Cmd) {
-	if len(calls) == 0 {
+func (p *Pipe) exec(via redis.UniversalClient, calls []*Call, byText bool) {
+	cmds := make([]redis.Cmder, 0, len(calls)+1)
+	for _, together := range joined(calls) {
+		cmds = append(cmds, command(p.ctx, together, byText))
+	}
+	durable := slices.ContainsFunc(calls, func(c *Call) bool { return c.Durable })
+	switch {
+	case len(cmds) == 0:
 		return
-	}
-	durable := false
-	for _, c := range calls {
-		c.cmd = form(c, p.ctx)
-		durable = durable || c.Durable
-	}
-	if len(calls) == 1 && !durable {
-		_ = via.Process(p.ctx, calls[0].cmd) // the command has its own error
+	case len(cmds) == 1 && !durable:
+		_ = via.Process(p.ctx, cmds[0]) // the command has its own error
 		return
-	}
-	cmds := make([]redis.Cmder, len(calls), len(calls)+1)
-	for i, c := range calls {
-		cmds[i] = c.cmd
 	}
 	var acks *redis.IntCmd
 	if durable {

@@ -94,7 +94,7 @@ func TestBlockingContext(t *testing.T) {
 		_ = client.Close()
 	})
 	release := func() *redisqueue.Call {
-		return redisqueue.NewCall(redisqueue.Release, []string{redisqueue.Keys{Prefix: "test"}.Main("blocking")}, "id")
+		return redisqueue.NewCall(redisqueue.Release, []string{redisqueue.Keys{Prefix: "test"}.Main("blocking")}, "id", 0)
 	}
 	answered, queued := make(chan error, 1), make(chan struct{})
 	pipe.Send(release(), func(any, error) { <-queued })
@@ -127,7 +127,7 @@ func TestServerGone(t *testing.T) {
 	keys := redisqueue.Keys{Prefix: "test"}
 	var calls []*redisqueue.Call
 	for i := range 100 {
-		c := redisqueue.NewCall(redisqueue.Release, []string{keys.Main(fmt.Sprint(i))}, "id")
+		c := redisqueue.NewCall(redisqueue.Release, []string{keys.Main(fmt.Sprint(i))}, "id", 0)
 		pipe.Start(t.Context(), c)
 		calls = append(calls, c)
 	}
@@ -190,7 +190,7 @@ func TestOrderOfUnknownScripts(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	keys := redisqueue.Keys{Prefix: "test"}
 	main := keys.Main("a")
-	release := func() *redisqueue.Call { return redisqueue.NewCall(redisqueue.Release, []string{main}, "id") }
+	release := func() *redisqueue.Call { return redisqueue.NewCall(redisqueue.Release, []string{main}, "id", 0) }
 	if _, err := newPipe(redisqueue.Release).Do(t.Context(), release()); err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestRunTwice(t *testing.T) {
 		return redisqueue.NewCall(redisqueue.Acquire, []string{main, keys.Fence(main)}, "id", 60_000, "channel 0 0 ", "x")
 	}
 	release := func(name string) *redisqueue.Call {
-		return redisqueue.NewCall(redisqueue.Release, []string{keys.Main(name)}, "id")
+		return redisqueue.NewCall(redisqueue.Release, []string{keys.Main(name)}, "id", 0)
 	}
 	other := redisqueue.NewPipe(client)
 	t.Cleanup(func() { other.Close(5 * time.Second) })

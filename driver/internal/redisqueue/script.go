@@ -18,6 +18,7 @@ type Script struct {
 	source  string
 	hash    any     // of the source, by which Redis knows the script
 	variant *Script // the same, for main keys that have a form
+	several *Script // answers several calls on the same keys in one run; nil: none does
 }
 
 // The queues that scripts include. A script of both has queue, in place of which load puts the other.
@@ -28,9 +29,8 @@ const (
 
 // The scripts of a server that keeps locks by itself; lua/queue.lua describes the queue.
 var (
-	Acquire   = load("acquire", queue)
-	Release   = load("release", queue)
-	Releases  = load("releases", queue)
+	Acquire   = load("acquire", queue).forSeveral("acquires", queue)
+	Release   = load("release", queue).forSeveral("releases", queue)
 	Renew     = load("renew", queue)
 	KeepAlive = load("heartbeat", queue)
 	Shorten   = load("shorten", queue)
@@ -72,6 +72,13 @@ func load(name, queue string) *Script {
 	source := strings.ReplaceAll(read(name, queue), "LIVENESS", strconv.FormatInt(Liveness.Milliseconds(), 10))
 	s := newScript(name, source)
 	s.variant = newScript(name, strings.ReplaceAll(source, "key .. ':", `key .. '\255:`))
+	return s
+}
+
+// forSeveral sets the script for several calls.
+func (s *Script) forSeveral(name, queue string) *Script {
+	several := load(name, queue)
+	s.several, s.variant.several = several, several.variant
 	return s
 }
 

@@ -337,7 +337,7 @@ func TestMemoryIsShort(t *testing.T) {
 		want(kind+": confirmation", one, redisqueue.NewCall(redisqueue.Renew, main, "b", 100_000))
 		want(kind+": renewal after it", one, redisqueue.NewCall(redisqueue.Renew, main, "b", 200_000))
 		want(kind+": shorten", 1, redisqueue.NewCall(redisqueue.Shorten, main, "b", 50_000))
-		want(kind+": release", 1, redisqueue.NewCall(redisqueue.Release, main, "b"))
+		want(kind+": release", 1, redisqueue.NewCall(redisqueue.Release, main, "b", 0))
 		want(kind+": release of nothing, with a tombstone", 0, redisqueue.NewCall(redisqueue.Release, main, "b", 2))
 
 		short("0")

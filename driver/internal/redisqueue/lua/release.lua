@@ -1,5 +1,5 @@
 -- KEYS: main key
--- ARGV: id and, unless 0, how many requests for this ticket may still be on their way
+-- ARGV: id, and how many requests for this ticket may still be on their way
 -- Answers: 1 when the ticket was there, else 0.
 local key, id = KEYS[1], ARGV[1]
 local call = redis.call
@@ -8,7 +8,7 @@ local found = type(v) == 'string' and string.sub(v, 8, #id + 8) == id .. ' ' and
 
 -- The two cases of a mutex come first and are complete in themselves: nobody waits, or
 -- the first waiter, exclusive, lives and is granted.
-if found and not ARGV[2] then
+if found and ARGV[2] == '0' then
   local X, T, P = key .. ':x', key .. ':t', key .. ':p'
   local there = call('EXISTS', X, key .. ':s')
   if there == 0 then
@@ -51,7 +51,7 @@ else
   -- Also when there is nothing: a replica must not say so, and refuses to write.
   call('HDEL', T, id)
 end
-expect(id, tonumber(ARGV[2] or 0) - (found and 1 or 0))
+expect(id, tonumber(ARGV[2]) - (found and 1 or 0))
 if not found then return 0 end
 settle(v)
 return 1

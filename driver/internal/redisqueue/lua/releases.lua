@@ -5,18 +5,20 @@ local key = KEYS[1]
 
 --#include queue.lua
 
-local v, answers = value(key), {}
+local v, answers, waiting, some = value(key), {}, {}, false
 for i = 1, #ARGV, 2 do
   local id, found = ARGV[i], 1
   if holds(v, id) then
     call('DEL', key)
     v = false
   else
-    found = call('ZREM', X, id)
-    call('HDEL', T, id)
+    waiting[#waiting + 1] = id
+    found = call('HDEL', T, id) -- it is there for as long as the ticket waits
   end
-  expect(id, tonumber(ARGV[i + 1]) - found)
+  if ARGV[i + 1] ~= '0' then expect(id, tonumber(ARGV[i + 1]) - found) end
   answers[#answers + 1] = found
+  some = some or found == 1
 end
-settle(v)
+if waiting[1] then call('ZREM', X, unpack(waiting)) end
+if some then settle(v) end
 return answers

@@ -1,0 +1,77 @@
+package redisqueue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// TestJoin: calls on the same keys are one run of a script, each gets its own answer and counts its own sendings, and those that
+// the run leaves out are run alone. The server does not know the scripts at first.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()})
+	defer client.Close()
+	p, keys := NewPipe(client), Keys{Prefix: "test"}
+	defer p.Close(time.Second)
+	run := func(calls ...*Call) {
+		for _, c := range calls {
+			c.ctx, c.done, c.Join = t.Context(), make(chan struct{}), true
+		}
+		if _, err := p.run(p.only, calls); err != nil {
+			t.Fatal(err)
+		}
+	}
+	acquire := func(name, id string) *Call {
+		c := keys.Call(Acquire, []string{keys.Main(name), "fence"}, nil, 60_000, "process 0 0 ", "xw")
+		c.SetArg(0, c.Ticket(id, true))
+		return c
+	}
+	release := func(name, id string) *Call {
+		c := keys.Call(Release, []string{keys.Main(name)}, nil, 0)
+		c.SetArg(0, c.Ticket(id, false))
+		return c
+	}
+	want := func(c *Call, want string) {
+		t.Helper()
+		v, err := c.Wait()
+		got := fmt.Sprint(v)
+		if list, ok := v.([]any); ok {
+			got = fmt.Sprint("queued ", list[3:])
+		} else if _, ok := v.(string); ok {
+			got = "granted"
+		}
+		if err != nil || got != want || c.Sent() != 1 {
+			t.Errorf("%s %s: %s, sent %d times, %v; want %s, once", c.script.name, c.ticket.id, got, c.Sent(), err, want)
+		}
+	}
+	a, b, other, c := acquire("name", "a"), acquire("name", "b"), acquire("other", "x"), acquire("name", "c")
+	run(a, b, other, c)
+	for c, answer := range map[*Call]string{a: "granted", b: "queued []", other: "granted", c: "queued [b]"} {
+		want(c, answer)
+	}
+	again, d := acquire("name", "b"), acquire("name", "d")
+	run(again, d) // b is asked for again, which is not usual
+	want(again, "queued []")
+	want(d, "queued [c]")
+
+	if err := client.ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	first, second, nobody := release("name", "a"), release("name", "b"), release("name", "nobody")
+	run(first, second, nobody)
+	want(first, "1")
+	want(second, "1")
+	want(nobody, "0")
+	if stats := client.Info(t.Context(), "commandstats").Val(); !strings.Contains(stats, "cmdstat_eval:calls=1,") {
+		t.Errorf("not one run of a script: %s", stats)
+	}
+	if holder := client.Get(t.Context(), keys.Main("name")).Val(); len(holder) < 8 || holder[7] != 'c' {
+		t.Errorf("%q holds, want c", holder)
+	}
+}
