@@ -24,11 +24,19 @@ func init() {
 		},
 		mutant{
 			name: "redis: an Extend overtakes the release that hands the lock over", file: "driver/redis/handoff.go",
-			old: "for ; h != nil; h = h.before {", new: "for ; h != nil && false; h = h.before {",
+			old: "h := d.handed[id]\n", new: "h := d.handed[\"\"]\n",
 		},
 		mutant{
 			name: "redis: of tickets that are released together, those that wait stay", file: scripts + "releases.lua",
-			old: "found = call('ZREM', X, id)\n    call('HDEL', T, id)", new: "found = 1",
+			old: "if waiting[1] then call('ZREM', X, unpack(waiting)) end", new: "",
+		},
+		mutant{
+			name: "redis: a ticket that is asked for again together with others gets another number", file: scripts + "acquires.lua",
+			old: "token and (all or call('ZSCORE', X, id) == token)", new: "token",
+		},
+		mutant{
+			name: "redis: tickets that are asked for together keep nothing of a release that came before", file: scripts + "acquires.lua",
+			old: ", S, S, S, S, D, D, D, D)", new: ")",
 		},
 		mutant{
 			name: "redlock: a node that is reached for the first time is not repaired", file: engine + "listener.go", in: "redlock",
@@ -36,7 +44,7 @@ func init() {
 		},
 		mutant{
 			name: "redis: a lock that was handed on twice counts as granted when the later release is answered", file: "driver/redis/handoff.go",
-			old: "d.handed[h.ID].skip(), time.Now()}", new: "nil, time.Now()}",
+			old: "before: d.handed[h.ID], at", new: "at",
 		},
 		mutant{
 			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go", in: "redis",

@@ -55,6 +55,9 @@ func TestJoin(t *testing.T) {
 	for c, answer := range map[*Call]string{a: "granted", b: "queued []", other: "granted", c: "queued [b]"} {
 		want(c, answer)
 	}
+	if err := client.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
 	again, d := acquire("name", "b"), acquire("name", "d")
 	run(again, d) // b is asked for again, which is not usual
 	want(again, "queued []")

@@ -215,7 +215,9 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	}
 	loaded := len(unknown) > 0 && p.ordered != nil && p.load() == nil
 	p.exec(via, unknown, !loaded)
-	p.exec(via, leftOut(live), false)
+	alone := leftOut(live)
+	p.exec(via, alone, false)
+	p.exec(via, slices.DeleteFunc(alone, func(c *Call) bool { return !c.unknown(c.cmd.Err()) }), true)
 	for _, c := range live {
 		if err := c.cmd.Err(); err != nil && !IsReply(err) {
 			unreached = err
