@@ -60,9 +60,7 @@
 // ticket is the next one in the queue, and stays there for 2.5 s, whatever becomes of the process. A
 // Break leaves an exclusive waiter in the queue until it has been there for half a second. So the order
 // is the queue's, and no process gets more than it would have. Until the server has the release, it
-// shows the released ticket as the holder. Such releases of a name share requests: while two are
-// under way, others wait for one of them, for 5 ms at most, and are sent together. With replicas=n
-// each grant waits for the server.
+// shows the released ticket as the holder. With replicas=n each grant waits for the server.
 //
 // # Servers
 //
@@ -121,10 +119,12 @@
 //
 // Acquire and release are one request each, token included. A contended grant takes two requests,
 // however many wait: to queue and to release. If the wait or the hold is long, it takes a third, to
-// confirm. Requests of concurrent callers share round trips. Renewals go out together, 100 leases
-// to a request (on a Cluster one, in pipelines). A process that waits sends one heartbeat a second
-// for each name it waits for, more often for TTLs below a second, and holds one connection for its
-// subscription. A process that never waits has one too, so that it can be notified of a break.
+// confirm. Requests of concurrent callers share round trips, and those for one exclusive lock are
+// one run of a script then: 64 goroutines that want one name cause a request for five grants. Renewals
+// go out together, 100 leases to a request (on a Cluster one, in pipelines). A process that waits
+// sends one heartbeat a second for each name it waits for, more often for TTLs below a second, and
+// holds one connection for its subscription. A process that never waits has one too, so that it can
+// be notified of a break.
 // What a script does grows with the tickets that it grants or removes: a release that admits
 // a thousand readers occupies the server for some ten milliseconds.
 //
