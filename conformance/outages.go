@@ -130,6 +130,9 @@ var outages = topic("outage",
 			// The last heartbeat was before the outage, and the next one needs a new
 			// connection: only a third of the interval is left for the outage.
 			short := out < e.bounds(locker.DefaultTTL).Liveness/3
+			for _, p := range ps {
+				p.moves = !short
+			}
 			e.eventually(e.afterOutage(), "waiting for the waiters to be queued", func() error {
 				queue := e.queueOf(name)
 				kept := len(queue) == 3 && queue[1].Token == before[1].Token && queue[2].Token == before[2].Token
