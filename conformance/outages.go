@@ -129,9 +129,10 @@ var outages = topic("outage",
 			e.holds(k, "after a restart of the store that was shorter than its lease")
 			// The last heartbeat was before the outage, and the next one needs a new
 			// connection: only a third of the interval is left for the outage.
-			short := out < e.bounds(locker.DefaultTTL).Liveness/3
+			liveness := e.bounds(locker.DefaultTTL).Liveness
+			short := out < liveness/3
 			for _, p := range ps {
-				p.moves = !short
+				p.moves = out > liveness/2
 			}
 			e.eventually(e.afterOutage(), "waiting for the waiters to be queued", func() error {
 				queue := e.queueOf(name)
