@@ -147,6 +147,9 @@ func (l *redisLink) subscribe(verb string, channels []string) (answer []byte) {
 	return answer
 }
 
+// tombstones is how long after its release a late request for a ticket does nothing; see driver/redis.
+const tombstones = 5 * time.Second
+
 // eval runs a script. With node.mu held.
 func (r *redisRun) eval(verb string, args []string) any {
 	hash := args[1]
@@ -168,7 +171,7 @@ func (r *redisRun) eval(verb string, args []string) any {
 	}
 	r.n.s.w.comesBack(r.n.s, args[3+keys:], func(name, id string, since time.Time) bool {
 		there, _ := r.n.leaseOf(name, id, since)
-		return there
+		return there && time.Since(since) < tombstones
 	})
 	return answer
 }
