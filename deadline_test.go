@@ -31,6 +31,14 @@ func TestDeadline(t *testing.T) {
 		if d := renewed.Deadline().Sub(first); d != 10*time.Second {
 			t.Errorf("a renewal moved the deadline by %v", d)
 		}
+		inner, err := l.Acquire(renewed.Context(t.Context()), "renewed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		release(t, inner)
+		if d := inner.Deadline(); !d.IsZero() || renewed.Deadline().IsZero() {
+			t.Errorf("the deadline of a released handle is %v, of one that is not %v", d, renewed.Deadline())
+		}
 		release(t, renewed)
 		if d := renewed.Deadline(); !d.IsZero() {
 			t.Errorf("the deadline of a released handle is %v", d)
