@@ -126,3 +126,22 @@ func TestTicketIDs(t *testing.T) {
 		}
 	}
 }
+
+// Without WithOwner the owner is the Client, which each Inspect shows.
+func TestOwnerByDefault(t *testing.T) {
+	s := newStub()
+	owner := func(l *locker.Client, name string) string {
+		k := acquire(t, l, name)
+		defer release(t, k)
+		if q, err := l.Inspect(t.Context(), name); err != nil || len(q.Tickets) != 1 || q.Tickets[0].Owner != k.Owner() {
+			t.Errorf("Inspect: %v, %v; the lock's owner is %q", q, err, k.Owner())
+		}
+		return k.Owner()
+	}
+	l, other := locker.New(s), locker.New(newStub())
+	defer l.Close()
+	defer other.Close()
+	if a, b, c := owner(l, "a"), owner(l, "b"), owner(other, "a"); a == "" || a != b || a == c {
+		t.Errorf("the owners are %q and %q, and of another Client %q", a, b, c)
+	}
+}
