@@ -43,7 +43,7 @@ help: ## list the targets
 TEST := go test -p 3 -parallel 8 -vet=off -toolexec "nice -n 19" -timeout $(TIMEOUT)
 
 # DynamoDB Local needs a processor for a millisecond for each request. It goes beside packages that
-# hardly need one. driver/all needs every server, so it waits for the last that is built.
+# hardly need one. driver/all, which uses every server, comes last of the others.
 SLEEPERS := dynamodb consul etcd memcached internal/cabinet
 empty :=
 NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|,all $(SLEEPERS)))$$') ./driver/all
@@ -55,15 +55,13 @@ quick: ## run the tests that need no server: under a minute (the longest package
 	$(call in,$(filter-out bench $(MORE),$(MODULES)),$(TEST) -short $(FLAGS) ./...)
 	@echo '==> left out: what needs a server; `make test` installs the servers and runs it'
 
-# The tests begin while servers are still built, and wait for those they need.
 .PHONY: test
 test: ## run the tests on real servers (what CI runs): ten minutes
-	@scripts/install-servers.sh --begin $(SERVERS)
+	@scripts/install-servers.sh $(SERVERS)
 	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,.,$(TEST) $(FLAGS) $(NOT_SLEEPERS)); \
 	$(call in,.,$(TEST) $(FLAGS) $(SLEEPERS:%=./driver/%)); \
 	$(call in,$(filter-out $(MORE),$(MODULES)) $(EXAMPLES),$(TEST) $(FLAGS) ./...)
-	@scripts/install-servers.sh $(SERVERS)
 
 .PHONY: test-all
 test-all: ## run what `make test` runs, and what takes longer: clusters, scale, browsers, other libraries

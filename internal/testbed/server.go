@@ -177,7 +177,7 @@ func (k *kind) launch(n *node) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.bin, err = k.awaitInstall(); err != nil {
+	if n.bin, err = k.find(); err != nil {
 		return nil, err
 	}
 	p, err := newProcess(k, n)

@@ -18,7 +18,7 @@ func need(t *testing.T, k *kind) {
 	t.Helper()
 	err := mayStart()
 	if err == nil {
-		_, err = k.awaitInstall()
+		_, err = k.find()
 	}
 	if err != nil {
 		k.missing(t, err)
