@@ -64,8 +64,7 @@ func Kept() Option { return Args("--appendonly", "yes", "--appendfsync", "no") }
 // Evicts lets a Memcached evict items when its memory is full, as it does by default.
 func Evicts() Option { return func(o *options) { o.evicts = true } }
 
-// Replicas sets the number of replicas of each primary: in [RedisCluster]
-// none, in [RedisSentinel] one unless it is given.
+// Replicas sets the number of replicas of each primary of a [RedisCluster]: none unless it is given.
 func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
 
 // Required reports whether tests must fail, not skip, when they find no server:
