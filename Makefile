@@ -50,7 +50,7 @@ NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|
 
 .PHONY: quick
 quick: ## run the tests that need no server: under a minute (the longest package first)
-	@export LOCKER_TEST_SERVERS=none; \
+	@unset LOCKER_TEST_REQUIRE; \
 	$(call in,.,$(TEST) -short $(FLAGS) ./driver/sqlite ./...); \
 	$(call in,$(filter-out bench $(MORE),$(MODULES)),$(TEST) -short $(FLAGS) ./...)
 	@echo '==> left out: what needs a server; `make test` installs the servers and runs it'
@@ -158,7 +158,7 @@ comma := ,
 bench: NEEDS = $(if $(STORES),$(call servers_of,$(subst $(comma), ,$(STORES))),$(SERVERS))
 bench: ## measure against raw stores and peers (make bench STORES=redis: two minutes)
 	@$(if $(NEEDS),scripts/install-servers.sh $(NEEDS))
-	@export LOCKER_TEST_SERVERS=installed; \
+	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,bench,go run . $(if $(STORES),-stores $(STORES)) $(FLAGS))
 
 # As root also with full disks and partitions. The totals are in the user's cache: another run adds

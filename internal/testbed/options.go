@@ -67,8 +67,8 @@ func Evicts() Option { return func(o *options) { o.evicts = true } }
 // Replicas sets the number of replicas of each primary of a [RedisCluster]: none unless it is given.
 func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
 
-// Required reports whether tests must fail, not skip, when they find no server:
-// LOCKER_TEST_REQUIRE=1. MySQL, which is not installed by default, is required
+// Required reports whether tests start the servers that are installed, and must fail, not skip,
+// when they find none: LOCKER_TEST_REQUIRE=1. MySQL, which is not installed by default, is required
 // only by LOCKER_TEST_REQUIRE=all.
 func Required() bool { return isSet("LOCKER_TEST_REQUIRE") }
 
