@@ -13,7 +13,6 @@ type options struct {
 	durable  bool
 	faults   bool
 	replicas int
-	external bool
 	evicts   bool
 	places   []Place
 
@@ -33,7 +32,7 @@ func newOptions(opts []Option) options {
 
 // private reports whether only a server of our own will do.
 func (o options) private() bool {
-	return !o.external && (o.faults || o.durable || o.evicts || len(o.args) > 0 || o.secured())
+	return o.faults || o.durable || o.evicts || len(o.args) > 0 || o.secured()
 }
 
 // Args adds arguments to the server's command line, after the testbed's own.
@@ -44,10 +43,6 @@ func Args(args ...string) Option {
 // Faults asks for a server that can be killed and paused, which one from the
 // environment cannot.
 func Faults() Option { return func(o *options) { o.faults = true } }
-
-// OrExternal lets one from the environment do, as it is, whatever else is asked
-// for. [Server.CanFault] reports what one got.
-func OrExternal() Option { return func(o *options) { o.external = true } }
 
 // Durable asks for a server that keeps, through a loss of power, all that it
 // has confirmed, and runs as in production. Without it Redis and Consul keep
