@@ -43,27 +43,25 @@ help: ## list the targets
 TEST := go test -p 3 -parallel 8 -vet=off -toolexec "nice -n 19" -timeout $(TIMEOUT)
 
 # DynamoDB Local needs a processor for a millisecond for each request. It goes beside packages that
-# hardly need one. driver/all needs every server, so it waits for the last that is built.
+# hardly need one. driver/all, which uses every server, comes last of the others.
 SLEEPERS := dynamodb consul etcd memcached internal/cabinet
 empty :=
 NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|,all $(SLEEPERS)))$$') ./driver/all
 
 .PHONY: quick
 quick: ## run the tests that need no server: under a minute (the longest package first)
-	@export LOCKER_TEST_SERVERS=none; \
+	@unset LOCKER_TEST_REQUIRE; \
 	$(call in,.,$(TEST) -short $(FLAGS) ./driver/sqlite ./...); \
 	$(call in,$(filter-out bench $(MORE),$(MODULES)),$(TEST) -short $(FLAGS) ./...)
 	@echo '==> left out: what needs a server; `make test` installs the servers and runs it'
 
-# The tests begin while servers are still built, and wait for those they need.
 .PHONY: test
 test: ## run the tests on real servers (what CI runs): ten minutes
-	@scripts/install-servers.sh --begin $(SERVERS)
+	@scripts/install-servers.sh $(SERVERS)
 	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,.,$(TEST) $(FLAGS) $(NOT_SLEEPERS)); \
 	$(call in,.,$(TEST) $(FLAGS) $(SLEEPERS:%=./driver/%)); \
 	$(call in,$(filter-out $(MORE),$(MODULES)) $(EXAMPLES),$(TEST) $(FLAGS) ./...)
-	@scripts/install-servers.sh $(SERVERS)
 
 .PHONY: test-all
 test-all: ## run what `make test` runs, and what takes longer: clusters, scale, browsers, other libraries
@@ -160,7 +158,7 @@ comma := ,
 bench: NEEDS = $(if $(STORES),$(call servers_of,$(subst $(comma), ,$(STORES))),$(SERVERS))
 bench: ## measure against raw stores and peers (make bench STORES=redis: two minutes)
 	@$(if $(NEEDS),scripts/install-servers.sh $(NEEDS))
-	@export LOCKER_TEST_SERVERS=installed; \
+	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,bench,go run . $(if $(STORES),-stores $(STORES)) $(FLAGS))
 
 # As root also with full disks and partitions. The totals are in the user's cache: another run adds

@@ -17,7 +17,7 @@ SCRIPTS=$(cd "$(dirname "$0")" && pwd)
 
 usage() {
 	cat <<-END
-	usage: scripts/install-servers.sh [--begin] [NAME...]
+	usage: scripts/install-servers.sh [NAME...]
 
 	Installs servers for the tests, on Debian: $DEFAULT
 	(all of them when none is named), and $EXTRA (only when named).
@@ -34,10 +34,6 @@ usage() {
 
 	What is there already is left alone, so a second run takes no time. Tests look
 	for LOCKER_TEST_<NAME>_URL first: a server named there needs no installation.
-
-	With --begin the command returns when the packages are installed, and builds
-	the rest in the background. Tests that need it wait for it; so does a second
-	run without --begin, which reports what failed.
 	END
 }
 
@@ -220,10 +216,8 @@ unpack_mysql() {
 # --- Main -------------------------------------------------------------------
 
 ELSEWHERE='run the tests in Debian: docker run --rm -v "$PWD":/src -w /src golang:1.26 make test'
-BEGIN=
 case ${1-} in
 -h | --help) usage; exit ;;
---begin) BEGIN=yes; shift ;;
 esac
 [ "$(uname)" = Linux ] || die "servers are installed on Linux only; $ELSEWHERE"
 # shellcheck disable=SC2086 # a list of words
@@ -242,19 +236,10 @@ for name; do "want_$name"; done
 # Two runs at once would do the work twice: the second waits, and looks again.
 if [ -z "${LOCKER_INSTALL_LOCKED-}" ]; then
 	mkdir -p "$CACHE"
-	LOCKER_INSTALL_LOCKED=1 exec flock "$CACHE/install.lock" "$0" ${BEGIN:+--begin} "$@"
+	LOCKER_INSTALL_LOCKED=1 exec flock "$CACHE/install.lock" "$0" "$@"
 fi
-
-rest() {
-	[ -z "$DYNAMODB" ] || timed "fetching DynamoDB Local $DYNAMODB_VERSION" fetch_dynamodb
-	run_builds
-	[ -z "$MYSQL" ] || timed "unpacking MySQL from Debian sid" unpack_mysql
-}
 
 install_packages
-if [ -n "$BEGIN" ]; then
-	# The lock's file is inherited: the lock is held until the rest is done, too.
-	rest >"$CACHE/install.log" 2>&1 </dev/null &
-else
-	rest
-fi
+[ -z "$DYNAMODB" ] || timed "fetching DynamoDB Local $DYNAMODB_VERSION" fetch_dynamodb
+run_builds
+[ -z "$MYSQL" ] || timed "unpacking MySQL from Debian sid" unpack_mysql

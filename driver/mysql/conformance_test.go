@@ -14,22 +14,19 @@ func TestConformance(t *testing.T) { conform(t, testbed.MariaDB) }
 // It is not run where there is no MySQL: scripts/install-servers.sh mysql.
 func TestConformanceMySQL(t *testing.T) { conform(t, testbed.MySQL) }
 
-// conform proves the driver on a server. On one that the environment names, the cases that
-// kill it are left out.
+// conform proves the driver on a server.
 func conform(t *testing.T, start func(testing.TB, ...testbed.Option) *testbed.Server) {
 	t.Helper()
 	h := harness(t, start)
-	if h.Server != nil {
-		h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t, start), nil }
-	}
+	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t, start), nil }
 	conformance.Run(t, h)
 }
 
 func harness(t *testing.T, start func(testing.TB, ...testbed.Option) *testbed.Server) conformance.Harness {
 	t.Helper()
-	srv := start(t, testbed.Durable(), testbed.Faults(), testbed.OrExternal())
+	srv := start(t, testbed.Durable(), testbed.Faults())
 	db := connect(t, srv, "")
-	h := conformance.Harness{
+	return conformance.Harness{
 		Open: func(ctx context.Context) (driver.Driver, error) { return openURL(ctx, srv.URL(), "conformance") },
 		OpenLink: func(ctx context.Context) (driver.Driver, conformance.Link, error) {
 			p := srv.Proxy(t)
@@ -40,9 +37,6 @@ func harness(t *testing.T, start func(testing.TB, ...testbed.Option) *testbed.Se
 			err = db.QueryRowContext(ctx, "SELECT COUNT(*) FROM conformance_tickets").Scan(&n)
 			return n, err
 		},
+		Server: srv, Complete: true,
 	}
-	if srv.CanFault() {
-		h.Server, h.Complete = srv, true
-	}
-	return h
 }

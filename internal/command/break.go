@@ -32,7 +32,7 @@ keeps it, and the exit code is 1.`,
 		Example: `  locker break nightly-report
   locker break --yes nightly-report 1763791201234567`,
 		Args:              arguments(1, 2),
-		ValidArgsFunction: a.completeFirst,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			number, err := tokenOf(args[1:])
 			if err != nil {

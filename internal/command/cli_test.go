@@ -97,18 +97,6 @@ func TestEmptyFlags(t *testing.T) {
 	}
 }
 
-// Completion asks the store of --url too.
-func TestCompletionOfAnURL(t *testing.T) {
-	t.Parallel()
-	_, url := ownFile(t)
-	hold(t, client(t, url), "nightly")
-	for _, args := range [][]string{{"run", "--url", url, "ni"}, {"inspect", "--url=" + url, "ni"}} {
-		if r := commandtest.Command(t, append([]string{"__complete"}, args...)...).Run(); !strings.HasPrefix(r.Out, "nightly\n") {
-			t.Error(r)
-		}
-	}
-}
-
 // A long name is shown whole, and leaves the other rows as they are.
 func TestListLongName(t *testing.T) {
 	t.Parallel()
@@ -381,7 +369,7 @@ func TestOutputFails(t *testing.T) {
 	hold(t, client(t, url), "a")
 	for _, line := range []string{
 		"", "--help", "help", "help run", "run --help", "help exit-codes", "--version", "version", "version --json",
-		"completion", "completion bash", "completion zsh", "completion fish", "completion powershell", "__complete inspect --url URL ",
+		"completion", "completion bash", "completion zsh", "completion fish", "completion powershell", "__complete inspect ",
 		"list --url URL", "list --json --url URL", "inspect a --url URL", "inspect a --json --url URL", "inspect free --url URL",
 		"watch --url URL", "watch --json --url URL", "ping --url URL", "ping --json --url URL", "schema postgres", "schema mysql --json",
 		"conformance --list", "conformance --case ^inspect/empty$ --url URL", "bench --duration 100ms --clients 2 --url URL",

@@ -34,7 +34,6 @@ type Streams struct {
 // app is what the verbs share.
 type app struct {
 	Streams
-	args []string // of the process
 	urls []string // of --url
 	json bool     // --json
 
@@ -52,7 +51,7 @@ func Main(args []string, s Streams) int {
 	}
 	ctx, stop := withSignals(context.Background())
 	defer stop()
-	a := &app{Streams: s, args: args, handOff: stop}
+	a := &app{Streams: s, handOff: stop}
 	root, out := a.root(), &printed{Writer: s.Out}
 	root.SetArgs(args)
 	root.SetOut(out)

@@ -86,7 +86,6 @@ term), LOCKER_OWNER and LOCKER_RUN_ID.`,
 			e.noteSet = cmd.Flags().Changed("note")
 			return e.do(cmd.Context())
 		},
-		ValidArgsFunction: a.completeNames,
 	}
 	f := cmd.Flags()
 	f.StringVar(&e.onSuccess, "on-success", restart, "`WHAT` follows when the command ends with code 0: restart, step-down or stop")

@@ -23,7 +23,7 @@ is not an error.`,
 		Example: `  locker inspect nightly-report
   locker inspect --json nightly-report | jq -r '.tickets[] | select(.held) | .owner'`,
 		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			c, err := a.open(cmd.Context())
 			if err != nil {

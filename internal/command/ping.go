@@ -100,11 +100,7 @@ func timeCycles(ctx context.Context, c *locker.Client, n int) ([]time.Duration, 
 	var took []time.Duration
 	for range n {
 		begun := time.Now()
-		k, err := c.Acquire(ctx, "locker ping "+rand.Text())
-		if err != nil {
-			return nil, err
-		}
-		if err := k.Release(ctx); err != nil {
+		if err := cycle(ctx, c, "locker ping "+rand.Text()); err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(begun))

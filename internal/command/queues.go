@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
@@ -176,12 +175,4 @@ func short(d time.Duration) string {
 	default:
 		return fmt.Sprintf("%dd", d/(24*time.Hour))
 	}
-}
-
-// completeFirst offers names for the first argument.
-func (a *app) completeFirst(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeNames(cmd, args, begun)
 }

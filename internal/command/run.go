@@ -82,7 +82,6 @@ What the command has put into a group of its own, as timeout and setsid do, is l
 			r.set = cmd.Flags().Changed
 			return r.do(cmd.Context())
 		},
-		ValidArgsFunction: a.completeNames,
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&r.try, "try", "n", false, "do not wait: exit if somebody else has the lock")

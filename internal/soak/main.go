@@ -126,9 +126,7 @@ func (s *soak) run(length time.Duration) error {
 
 // start makes what the machine allows, and starts the store.
 func (s *soak) start(ctx context.Context) error {
-	if os.Getenv("LOCKER_TEST_SERVERS") == "" {
-		s.must(os.Setenv("LOCKER_TEST_REQUIRE", "1")) // start servers
-	}
+	s.must(os.Setenv("LOCKER_TEST_REQUIRE", "1")) // start servers
 	var places []place
 	var err error
 	if s.store.apart {

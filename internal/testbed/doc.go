@@ -19,15 +19,13 @@
 //     LOCKER_TEST_ETCD_URL, … It belongs to somebody else and is never killed or
 //     paused: tests that need [Faults], [Args] or an ensemble do not use it (the
 //     conformance suite runs on all of them in driver/all);
-//  2. with LOCKER_TEST_SERVERS=installed, a binary on this machine, started on a free
+//  2. with LOCKER_TEST_REQUIRE=1, a binary on this machine, started on a free
 //     port of the loopback with a data folder of its own. It is searched for in PATH,
 //     where Debian installs binaries, and in ${XDG_CACHE_HOME:-$HOME/.cache}/locker/bin,
 //     for those that scripts/install-servers.sh has built.
 //
-// If there is none, the test is skipped with a message that says how to install one.
-// With LOCKER_TEST_REQUIRE=1 it fails instead (see [Required]), and the servers are the
-// installed ones if LOCKER_TEST_SERVERS says nothing else. With neither variable, or
-// with LOCKER_TEST_SERVERS=none, no server is started: `go test ./...` takes a minute.
+// If there is none, the test fails with a message that says how to install one. Without
+// LOCKER_TEST_REQUIRE it is skipped (see [Required]): `go test ./...` takes a minute.
 //
 // The servers that this package starts, and their data, are removed when the test
 // process ends, however it ends: a small watcher process does so. No goroutine is left, so

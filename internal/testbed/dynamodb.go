@@ -1,7 +1,6 @@
 package testbed
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -68,22 +67,13 @@ var dynamodb = &kind{
 
 // dynamodbReady asks for a table that is not there.
 func dynamodbReady(ctx context.Context, addr string) error {
-	c, err := dialContext(ctx, addr)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	const body = `{"TableName":"ready"}`
-	_, err = fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.0\r\n"+
+	answer, err := ask(ctx, addr, fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.0\r\n"+
 		"X-Amz-Target: DynamoDB_20120810.DescribeTable\r\n"+
 		"Authorization: AWS4-HMAC-SHA256 Credential=local/20250101/eu-west-1/dynamodb/aws4_request, SignedHeaders=host, Signature=0\r\n"+
-		"Content-Length: %d\r\n\r\n%s", addr, len(body), body)
-	if err != nil {
-		return err
-	}
-	status, err := bufio.NewReader(c).ReadString('\n')
-	if err == nil && !strings.Contains(status, " 400 ") {
-		err = fmt.Errorf("DynamoDB Local answers %q", status)
+		"Content-Length: %d\r\n\r\n%s", addr, len(body), body))
+	if err == nil && !strings.HasPrefix(answer, "HTTP/1.1 400 ") {
+		err = fmt.Errorf("DynamoDB Local answers %q", answer)
 	}
 	return err
 }

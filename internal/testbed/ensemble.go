@@ -36,7 +36,7 @@ func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]
 		}
 	}
 	if configure != nil {
-		if _, err := k.awaitInstall(); err != nil {
+		if _, err := k.program(); err != nil {
 			k.missing(tb, err)
 		}
 		for _, n := range nodes {

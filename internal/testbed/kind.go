@@ -68,12 +68,17 @@ func (k *kind) urlOf(addrs string) string {
 	return k.scheme + "://" + addrs
 }
 
+// program is the binary to start, or why there is none.
+func (k *kind) program() (string, error) {
+	if !Required() {
+		return "", errors.New("none is started without LOCKER_TEST_REQUIRE=1, which `make test` sets")
+	}
+	return k.find()
+}
+
 // missing ends the test, which has no server to run against.
 func (k *kind) missing(tb testing.TB, why error) {
 	tb.Helper()
-	if errors.Is(why, errNone) && !Required() {
-		tb.Skipf("no %s server: %v", k.name, why)
-	}
 	const hint = "no %s server (%v): get one with scripts/install-servers.sh %s, or name one in %s"
 	if Required() && !k.optional || os.Getenv("LOCKER_TEST_REQUIRE") == "all" {
 		tb.Fatalf(hint, k.name, why, k.name, k.env())

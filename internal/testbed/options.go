@@ -13,7 +13,6 @@ type options struct {
 	durable  bool
 	faults   bool
 	replicas int
-	external bool
 	evicts   bool
 	places   []Place
 
@@ -33,7 +32,7 @@ func newOptions(opts []Option) options {
 
 // private reports whether only a server of our own will do.
 func (o options) private() bool {
-	return !o.external && (o.faults || o.durable || o.evicts || len(o.args) > 0 || o.secured())
+	return o.faults || o.durable || o.evicts || len(o.args) > 0 || o.secured()
 }
 
 // Args adds arguments to the server's command line, after the testbed's own.
@@ -44,10 +43,6 @@ func Args(args ...string) Option {
 // Faults asks for a server that can be killed and paused, which one from the
 // environment cannot.
 func Faults() Option { return func(o *options) { o.faults = true } }
-
-// OrExternal lets one from the environment do, as it is, whatever else is asked
-// for. [Server.CanFault] reports what one got.
-func OrExternal() Option { return func(o *options) { o.external = true } }
 
 // Durable asks for a server that keeps, through a loss of power, all that it
 // has confirmed, and runs as in production. Without it Redis and Consul keep
@@ -64,12 +59,11 @@ func Kept() Option { return Args("--appendonly", "yes", "--appendfsync", "no") }
 // Evicts lets a Memcached evict items when its memory is full, as it does by default.
 func Evicts() Option { return func(o *options) { o.evicts = true } }
 
-// Replicas sets the number of replicas of each primary: in [RedisCluster]
-// none, in [RedisSentinel] one unless it is given.
+// Replicas sets the number of replicas of each primary of a [RedisCluster]: none unless it is given.
 func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
 
-// Required reports whether tests must fail, not skip, when they find no server:
-// LOCKER_TEST_REQUIRE=1. MySQL, which is not installed by default, is required
+// Required reports whether tests start the servers that are installed, and must fail, not skip,
+// when they find none: LOCKER_TEST_REQUIRE=1. MySQL, which is not installed by default, is required
 // only by LOCKER_TEST_REQUIRE=all.
 func Required() bool { return isSet("LOCKER_TEST_REQUIRE") }
 

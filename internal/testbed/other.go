@@ -53,7 +53,5 @@ func serverUser(names ...string) string { return names[0] }
 func asUser(*exec.Cmd, string) error { return nil }
 func giveTo(string, string) error    { return nil }
 
-func (k *kind) awaitInstall() (string, error) { return k.find() }
-
 // processorTime is not known here.
 func processorTime() time.Duration { return 0 }

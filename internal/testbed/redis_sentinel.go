@@ -39,14 +39,12 @@ var redisSentinel = &kind{
 	url:   func(addrs string) string { return "redis+sentinel://" + addrs + "/" + sentinelMaster },
 }
 
-// RedisSentinel starts a primary, one replica ([Replicas] for more) and three
-// sentinels. Its URL is of the form
+// RedisSentinel starts a primary, one replica and three sentinels. Its URL is of the form
 // redis+sentinel://sentinel,sentinel,sentinel/mymaster.
 func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 	tb.Helper()
 	o := newOptions(opts)
-	const sentinels = 3
-	replicas := max(o.replicas, 1)
+	const sentinels, replicas = 3, 1
 	e := newEnsemble(tb, redis, 1+replicas, opts, replicaOfFirst)
 	e.begin()
 	primary := e.Members[0].addr

@@ -173,11 +173,8 @@ func (s *Server) begin() {
 // launch makes the server that n describes, and does not start it. The error is why it is
 // not to be had.
 func (k *kind) launch(n *node) (*Server, error) {
-	err := mayStart()
-	if err != nil {
-		return nil, err
-	}
-	if n.bin, err = k.awaitInstall(); err != nil {
+	var err error
+	if n.bin, err = k.program(); err != nil {
 		return nil, err
 	}
 	p, err := newProcess(k, n)

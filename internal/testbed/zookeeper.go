@@ -12,7 +12,7 @@ import (
 )
 
 // zookeeperJar is where Debian has it; it names the jars that it needs, but for the one
-// that TLS needs. An unpacked release elsewhere is found by ZOOKEEPER_HOME.
+// that TLS needs.
 const (
 	zookeeperJar = "/usr/share/java/zookeeper.jar"
 	nettyJar     = "/usr/share/java/netty-codec.jar"
@@ -34,7 +34,7 @@ var zookeeper = &kind{
 		}
 		args = append(args,
 			"-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.jmx.log4j.disable=true", "-Dzookeeper.preAllocSize=1024",
-			"-cp", n.dir+":"+zookeeperClassPath(), "org.apache.zookeeper.server.quorum.QuorumPeerMain", n.dir+"/zoo.cfg")
+			"-cp", n.dir+":"+zookeeperJar+":"+nettyJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", n.dir+"/zoo.cfg")
 		return exec.Command(n.bin, args...)
 	},
 	ready: func(ctx context.Context, addr string) error {
@@ -48,19 +48,10 @@ func findZookeeper() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if os.Getenv("ZOOKEEPER_HOME") == "" {
-		if _, err := os.Stat(zookeeperJar); err != nil {
-			return "", errors.New(zookeeperJar + " is not on this machine")
-		}
+	if _, err := os.Stat(zookeeperJar); err != nil {
+		return "", errors.New(zookeeperJar + " is not on this machine")
 	}
 	return java, nil
-}
-
-func zookeeperClassPath() string {
-	if home := os.Getenv("ZOOKEEPER_HOME"); home != "" {
-		return filepath.Join(home, "lib", "*")
-	}
-	return zookeeperJar + ":" + nettyJar
 }
 
 func writeZooCfg(n *node) error {
@@ -72,11 +63,8 @@ func writeZooCfg(n *node) error {
 	lines = append(append(lines, n.conf...), n.opts.args...)
 	for name, text := range map[string]string{
 		"zoo.cfg": strings.Join(lines, "\n") + "\n",
-		// Debian's logs by log4j 1, releases by logback.
 		"log4j.properties": "log4j.rootLogger=WARN, c\nlog4j.appender.c=org.apache.log4j.ConsoleAppender\n" +
 			"log4j.appender.c.layout=org.apache.log4j.PatternLayout\nlog4j.appender.c.layout.ConversionPattern=%d %p %m%n\n",
-		"logback.xml": `<configuration><appender name="c" class="ch.qos.logback.core.ConsoleAppender">` +
-			`<encoder><pattern>%d %p %m%n</pattern></encoder></appender><root level="WARN"><appender-ref ref="c"/></root></configuration>`,
 	} {
 		if err := os.WriteFile(filepath.Join(n.dir, name), []byte(text), 0o600); err != nil {
 			return err
