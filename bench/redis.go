@@ -25,6 +25,9 @@ var redisStore = store{name: "redis", title: "redis, one server, nothing on disk
 		{name: "raw SET NX PX + compare-and-delete", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &redisRaw{redisConn(tb, addr, n)}
 		}},
+		{name: "the same, pipelined", uncontended: true, open: func(tb *bed, n *atomic.Int64) client {
+			return pipelined(redisConn(tb, addr, n))
+		}},
 		{name: "BLPOP/LPUSH (floor, not crash-safe)", contended: true, shared: true, open: func(tb *bed, n *atomic.Int64) client {
 			return &redisFloor{redisConn(tb, addr, n)}
 		}},
@@ -74,6 +77,76 @@ func (r *redisRaw) acquire(ctx context.Context, name string) (func(context.Conte
 }
 
 func (r *redisRaw) close() { _ = r.c.Close() }
+
+// redisPipelined is redisRaw whose concurrent callers share round trips: what
+// came while two pipelines were under way goes as the next.
+type redisPipelined struct {
+	c     *redis.Client
+	queue chan *redisCall
+}
+
+type redisCall struct {
+	cmd  redis.Cmder
+	done chan struct{}
+}
+
+func pipelined(c *redis.Client) *redisPipelined {
+	r := &redisPipelined{c: c, queue: make(chan *redisCall, 1024)}
+	for range 2 {
+		go r.run()
+	}
+	return r
+}
+
+func (r *redisPipelined) run() {
+	ctx := context.Background()
+	for call := range r.queue {
+		batch := r.queued([]*redisCall{call})
+		p := r.c.Pipeline()
+		for _, call := range batch {
+			_ = p.Process(ctx, call.cmd) // each command has its own error
+		}
+		_, _ = p.Exec(ctx)
+		for _, call := range batch {
+			close(call.done)
+		}
+	}
+}
+
+func (r *redisPipelined) queued(batch []*redisCall) []*redisCall {
+	for {
+		select {
+		case call := <-r.queue:
+			batch = append(batch, call)
+		default:
+			return batch
+		}
+	}
+}
+
+func (r *redisPipelined) do(cmd redis.Cmder) error {
+	call := &redisCall{cmd, make(chan struct{})}
+	r.queue <- call
+	<-call.done
+	return cmd.Err()
+}
+
+func (r *redisPipelined) prepare(ctx context.Context, _ string) error {
+	return compareAndDelete.Load(ctx, r.c).Err()
+}
+
+func (r *redisPipelined) acquire(ctx context.Context, name string) (func(context.Context) error, error) {
+	value := fmt.Sprintf("%016x", rand.Uint64())
+	err := r.do(redis.NewBoolCmd(ctx, "set", name, value, "nx", "px", leaseTTL.Milliseconds()))
+	return func(ctx context.Context) error {
+		return r.do(redis.NewCmd(ctx, "evalsha", compareAndDelete.Hash(), 1, name, value))
+	}, err
+}
+
+func (r *redisPipelined) close() {
+	close(r.queue)
+	_ = r.c.Close()
+}
 
 // redisFloor hands one token around: the least that contention can cost. A
 // holder that dies takes the token with it.
