@@ -229,7 +229,6 @@ func TestClosedDriverIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := weak.Make(d)
-	d = nil
 	for deadline := time.Now().Add(10 * time.Second); left.Value() != nil; time.Sleep(10 * time.Millisecond) {
 		if runtime.GC(); time.Now().After(deadline) {
 			t.Fatal("it is in memory")
