@@ -49,7 +49,7 @@ func (c *Client) acquire(ctx context.Context, name string, try bool, opts []Opti
 	if err := a.r.read(c, opts); err != nil {
 		return nil, err
 	}
-	if !a.r.owned {
+	if !a.r.explicit {
 		a.r.owner = c.process
 	}
 	began := whole.Begun(ctx)
@@ -101,7 +101,7 @@ func (a *acquisition) run() (*Lock, error) {
 			return inner, err
 		}
 	}
-	if a.r.owned {
+	if a.r.explicit {
 		return a.runOwned()
 	}
 	return a.queue()

@@ -70,8 +70,8 @@ func (ls *leases) add(l *lease, now time.Time) error {
 	}
 	ls.byID[l.hold.ID] = l
 	if o := l.owned; o != nil {
-		o.lease = l
 		close(o.ended)
+		*o = owned{lease: l}
 	}
 	ls.plan(l)
 	return nil

@@ -64,7 +64,7 @@ var acquisitions atomic.Uint64
 // notify calls the observers.
 func (c *core) notify(ctx context.Context, e Event) {
 	e.Store = c.store
-	notifyEach(whole.Outside(ctx), c.observers, e) // a context of a caller's is not asked: it may block
+	notifyEach(ctx, c.observers, e)
 }
 
 // notifyEach calls observers in their order, each even if one before it panics, so that
@@ -104,7 +104,7 @@ func (l *lease) queueEvent(ctx context.Context, kind EventKind, elapsed time.Dur
 	if o == nil {
 		return
 	}
-	next := queuedEvent{ctx, l.event(kind, elapsed, err)}
+	next := queuedEvent{whole.Outside(ctx), l.event(kind, elapsed, err)} // a release may be a part of a call
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue) > 0 && (kind == EventRenewed || kind == EventRenewFailed) {

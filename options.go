@@ -39,7 +39,7 @@ type request struct {
 	limit   int
 
 	limited   bool // wait is set
-	owned     bool // owner is set
+	explicit  bool // owner is set, by WithOwner
 	permits   bool // limit is set
 	shared    bool
 	fixed     bool
@@ -71,7 +71,7 @@ func WithWait(d time.Duration) Option {
 // WithoutReentry, or use WithNote. The default owner names the process and does not
 // re-enter.
 func WithOwner(id string) Option {
-	return func(r *request) { r.owner, r.owned = id, true }
+	return func(r *request) { r.owner, r.explicit = id, true }
 }
 
 // WithNote sets a free text that Inspect shows, at most 512 bytes of UTF-8.
@@ -150,7 +150,7 @@ func (r *request) check(c *core) error {
 		return invalid("wait %v: want zero or more", r.wait)
 	case r.permits && r.limit <= 0:
 		return invalid("limit %d: want one or more", r.limit)
-	case r.owned && r.owner == "":
+	case r.explicit && r.owner == "":
 		return invalid("owner: want 1 to %d bytes, got none", maxText)
 	}
 	if err := checkText("owner", r.owner); err != nil {

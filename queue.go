@@ -17,7 +17,8 @@ type Queue struct {
 	Tickets []Ticket
 }
 
-// Ticket is one entry of a Queue.
+// Ticket is one entry of a Queue. Since is by the store's clock. etcd, Consul and ZooKeeper do
+// not store a grant: there it is the time of queueing for a holder, too.
 type Ticket struct {
 	Token     uint64 // orders the queue, and is the fencing token
 	Owner     string
@@ -25,7 +26,7 @@ type Ticket struct {
 	Shared    bool
 	Limit     int // of a semaphore; 0: any number
 	Held      bool
-	Since     time.Time     // of the grant or, for a waiter, of queueing; by the store's clock. etcd, Consul and ZooKeeper do not store a grant: of queueing
+	Since     time.Time     // of the grant or, for a waiter, of queueing
 	Remaining time.Duration // of the holder's lease; 0 for a waiter
 }
 

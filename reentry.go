@@ -3,7 +3,6 @@ package locker
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 )
 
@@ -23,7 +22,7 @@ func (a *acquisition) outer() *Lock {
 	n, _ := a.parent.Value(a.c).(*nest)
 	for ; n != nil; n = n.outer {
 		l := n.k.lease
-		if l.hold.Name == a.name && (!a.r.owned || a.r.owner == l.owner) && n.k.Err() == nil {
+		if l.hold.Name == a.name && (!a.r.explicit || a.r.owner == l.owner) && n.k.Err() == nil {
 			return n.k
 		}
 	}
@@ -71,26 +70,24 @@ func (a *acquisition) reenter(l *lease) (*Lock, error) {
 type ownerKey struct{ name, owner string }
 
 // owned is the acquisition under way of one explicit owner, for which other goroutines with
-// the same owner wait, and then the lease that they re-enter.
+// the same owner wait, and then the lease that they re-enter. leases.mu guards what changes.
 type owned struct {
 	shared bool
-	once   sync.Once     // closes queued
 	queued chan struct{} // closed when the store has confirmed that the ticket is queued
 	ended  chan struct{} // closed when the lease is added, or the acquisition has failed
-	lease  *lease        // nil until it is added; guarded by leases.mu
+	lease  *lease        // nil until it is added, and then alone: nobody waits any more
 }
 
-// findOwned returns what the owner has, with its lease, if there is one by now, or a new
-// acquisition, which the caller runs (mine).
-func (ls *leases) findOwned(key ownerKey, shared bool) (o *owned, l *lease, mine bool) {
+// findOwned returns what the owner has, or a new acquisition, which the caller runs (mine).
+func (ls *leases) findOwned(key ownerKey, shared bool) (o owned, mine *owned) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if o = ls.byOwner[key]; o != nil {
-		return o, o.lease, false
+	if o := ls.byOwner[key]; o != nil {
+		return *o, nil
 	}
-	o = &owned{shared: shared, queued: make(chan struct{}), ended: make(chan struct{})}
-	ls.byOwner[key] = o
-	return o, nil, true
+	mine = &owned{shared: shared, queued: make(chan struct{}), ended: make(chan struct{})}
+	ls.byOwner[key] = mine
+	return o, mine
 }
 
 // failOwned ends an acquisition that findOwned returned with mine, unless its lease was added.
@@ -104,19 +101,25 @@ func (ls *leases) failOwned(key ownerKey, o *owned) {
 }
 
 // joined notifies the goroutines that wait for o that its ticket is queued.
-func (o *owned) joined() { o.once.Do(func() { close(o.queued) }) }
+func (o *owned) joined() {
+	select {
+	case <-o.queued: // queued again
+	default:
+		close(o.queued)
+	}
+}
 
 // runOwned re-enters what the owner holds, waits for another goroutine's
 // acquisition for the same owner, or queues.
 func (a *acquisition) runOwned() (*Lock, error) {
 	key := ownerKey{a.name, a.r.owner}
 	for {
-		o, l, mine := a.c.leases.findOwned(key, a.r.shared)
+		o, mine := a.c.leases.findOwned(key, a.r.shared)
 		switch {
-		case mine:
-			return a.queueFor(key, o)
-		case l != nil:
-			k, err := a.reenter(l)
+		case mine != nil:
+			return a.queueFor(key, mine)
+		case o.lease != nil:
+			k, err := a.reenter(o.lease)
 			if !errors.Is(err, errEnded) {
 				return k, err
 			}
@@ -140,7 +143,7 @@ func (a *acquisition) queueFor(key ownerKey, o *owned) (*Lock, error) {
 
 // await waits until the acquisition of o has ended. A try waits only until its ticket is
 // queued, and then fails.
-func (a *acquisition) await(o *owned) error {
+func (a *acquisition) await(o owned) error {
 	if !a.try {
 		a.uncounted(a.notifyWaiting)
 	}

@@ -126,9 +126,10 @@
 // granted. A ticket that is grantable and not yet claimed (D4) may be shown as
 // waiting or as held. Remaining is what is left of a holder's lease. Since is
 // the time of the grant or, for a waiter, of queueing, as exactly as the store
-// knows it: where a grant writes nothing, that of queueing. A ticket whose lease is over is not shown. Every answer is the store's: it
-// is never taken from a cache of the driver. So a driver that hands a lock over within its
-// process before the store has the release shows the ticket before as the holder until then.
+// knows it: where a grant writes nothing, that of queueing. A ticket whose lease is over is
+// not shown. Every answer is the store's: it is never taken from a cache of the driver. So a
+// driver that hands a lock over within its process before the store has the release shows the
+// ticket before as the holder until then.
 //
 // D16. All methods may be called from many goroutines at once. Every method
 // returns within 50 ms after its ctx ends, whatever the store does. A method

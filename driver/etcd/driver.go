@@ -28,6 +28,7 @@ type Driver struct {
 	*kvqueue.Engine
 	store *store
 	owned atomic.Pointer[clientv3.Client] // the client, if the Driver made it and has not closed it
+	leave func() bool                     // the client no longer closes the Driver
 }
 
 var (
@@ -99,7 +100,7 @@ func newDriver(client *clientv3.Client, o options) *Driver {
 	d := &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
 		Store: s, MissingMost: missingMost, LookFor: missingMost, NearHead: nearHead,
 	})}
-	context.AfterFunc(client.Ctx(), func() { // its user has closed it, or the context of its Config has ended
+	d.leave = context.AfterFunc(client.Ctx(), func() { // its user has closed it, or the context of its Config has ended
 		conn := client.ActiveConnection()
 		for st := conn.GetState(); st != connectivity.Shutdown; st = conn.GetState() {
 			if !conn.WaitForStateChange(s.life, st) {
@@ -130,6 +131,7 @@ func (d *Driver) String() string { return d.store.String() }
 
 // Close implements driver.Driver.
 func (d *Driver) Close() error {
+	d.leave()
 	err := d.Engine.Close()
 	d.store.end()
 	if client := d.owned.Swap(nil); client != nil {

@@ -3,10 +3,12 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
@@ -214,6 +216,24 @@ func TestClientIsClosed(t *testing.T) {
 		}
 	}
 	release(t, other, h)
+}
+
+// A client that lives longer than a Driver does not keep it in memory.
+func TestClosedDriverIsForgotten(t *testing.T) {
+	t.Parallel()
+	d, err := etcd.New(newClient(t, testbed.SharedEtcd(t).Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left := weak.Make(d)
+	for deadline := time.Now().Add(10 * time.Second); left.Value() != nil; time.Sleep(10 * time.Millisecond) {
+		if runtime.GC(); time.Now().After(deadline) {
+			t.Fatal("it is in memory")
+		}
+	}
 }
 
 func TestBadOptions(t *testing.T) {

@@ -3,11 +3,13 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -26,6 +28,47 @@ func questionsASecond(t *testing.T, db *sql.DB) float64 {
 	begun, before := time.Now(), questions(t, db)
 	time.Sleep(4 * time.Second)
 	return float64(questions(t, db)-before-1) / time.Since(begun).Seconds()
+}
+
+// A ping reads no tickets of others.
+func TestPingBesideManyTickets(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db, other, prefix := connect(t, srv, ""), connect(t, srv, ""), newPrefix()
+		db.SetMaxOpenConns(1) // all statements are of one session
+		d, err := mysql.New(db, mysql.WithPrefix(prefix))
+		must(t, err)
+		defer d.Close()
+		reads := func() (sum int) {
+			rows, err := db.QueryContext(t.Context(), "SHOW SESSION STATUS LIKE 'Handler_read%'")
+			must(t, err)
+			defer rows.Close()
+			for rows.Next() {
+				var name string
+				var n int
+				must(t, rows.Scan(&name, &n))
+				sum += n
+			}
+			must(t, rows.Err())
+			return sum
+		}
+		cost := func() int {
+			before := reads()
+			must(t, d.Ping(t.Context()))
+			return reads() - before
+		}
+		must(t, d.Ping(t.Context())) // it creates the tables
+		without := cost()
+		query := "INSERT INTO " + prefix + "_tickets (entry, name, id, process, queued, ttl, owner, note, shared, permits, held, since, expires_at) VALUES "
+		for i := range 2000 {
+			query += fmt.Sprintf("('n%[1]d','n%[1]d','n%[1]d',7,0,1,'','',0,0,1,UTC_TIMESTAMP(6),UTC_TIMESTAMP(6) + INTERVAL 1 HOUR),", i)
+		}
+		do(t, other, query[:len(query)-1])
+		if n := cost(); n > without+100 {
+			t.Errorf("a ping reads %d rows, and %d beside 2000 tickets", without, n)
+		} else {
+			t.Log(without, n)
+		}
+	})
 }
 
 func TestStatementsOfACycle(t *testing.T) {

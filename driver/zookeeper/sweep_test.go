@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -90,5 +91,55 @@ func TestSweep(t *testing.T) {
 	sweep(now.Add(2*time.Hour), "alive", "config", "not ours")
 	if data, _, err := conn.Get(d.base); err != nil || string(data) != "theirs" {
 		t.Errorf("the data of the prefix's node are %q, error %v", data, err)
+	}
+}
+
+// TestSweepFromFar: after a mass end of sessions the sweep does not pay a round trip for each name.
+func TestSweepFromFar(t *testing.T) {
+	t.Parallel()
+	const names = 100
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	proxy := testbed.SharedZookeeper(t).Proxy(t)
+	conn, events := dial(t, proxy.Addr())
+	d, err := New(conn, events, WithPrefix("t/"+rand.Text()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.List(ctx); err != nil { // it is connected
+		t.Fatal(err)
+	}
+	r := driver.Request{Name: "first", ID: "far-1", TTL: time.Minute, Renewed: true}
+	if g, err := d.Acquire(ctx, r); err != nil {
+		t.Fatal(err)
+	} else if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range names {
+		if _, err := conn.Create(d.base+"/"+fmt.Sprint(i), nil, 0, zk.WorldACL(zk.PermAll)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy.Delay(20 * time.Millisecond)
+	begun := time.Now()
+	const asked = 5
+	for range asked {
+		if _, _, err := conn.Exists(d.base); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roundTrip := time.Since(begun) / asked
+	begun = time.Now()
+	if err := d.sweep(ctx, begun.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(begun); took > names/2*roundTrip {
+		t.Errorf("the sweep of %d names took %v, with a round trip of %v", names, took, roundTrip)
+	} else {
+		t.Log(took, roundTrip)
+	}
+	if left, _, err := conn.Children(d.base); err != nil || len(left) > 1 {
+		t.Errorf("%d nodes are left, error %v", len(left)-1, err)
 	}
 }

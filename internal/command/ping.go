@@ -50,7 +50,9 @@ A store that does not answer is exit code 69, one that refuses is 77.`,
 			case failure == nil:
 				defer c.Close()
 				h, failure = checkHealth(cmd.Context(), c, cycles)
-			case !errors.Is(failure, locker.ErrUnavailable): // which some drivers find out when they are opened
+			case exitCode(failure) == ExitRefused: // which some drivers find out when they are opened
+				h.Up = true
+			case exitCode(failure) != ExitUnavailable:
 				return failure
 			}
 			if cmd.Context().Err() != nil { // it has found out nothing

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lockerproject/locker/internal/command"
 	"github.com/lockerproject/locker/internal/commandtest"
@@ -89,6 +90,38 @@ func TestPingDown(t *testing.T) {
 	srv.Pause() // it accepts connections and answers nothing
 	defer srv.Resume()
 	if r := on(t, srv.URL(), "ping").Run(); r.Code != command.ExitUnavailable || r.Took > 15*time.Second {
+		t.Error(r)
+	}
+}
+
+// A store that refuses the user when it is opened, as etcd does, answers, and the rights do not suffice.
+func TestPingRefusedLogin(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Etcd(t)
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{srv.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.UserAdd(t.Context(), "root", "secret")
+	if err == nil {
+		_, err = c.UserGrantRole(t.Context(), "root", "root")
+	}
+	if err == nil {
+		_, err = c.AuthEnable(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "etcd://root:wrong@" + srv.Addr()
+	r := on(t, url, "ping", "--json").Run()
+	if p := decode[pingLine](t, r.Out+"{}")[0]; r.Code != command.ExitRefused || p.Store == "" || !p.Up || p.Rights {
+		t.Error(r)
+	}
+	if r := on(t, url, "run", "x", "--", "true").Run(); r.Code != command.ExitRefused {
+		t.Error(r)
+	}
+	if r := on(t, "etcd://root:secret@"+srv.Addr(), "ping").Run(); r.Code != 0 {
 		t.Error(r)
 	}
 }

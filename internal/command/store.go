@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
@@ -83,14 +84,25 @@ func (a *app) open(ctx context.Context) (*locker.Client, error) {
 	return openURL(ctx, u)
 }
 
-// openURL opens one store. Its error is one of the configuration unless the
-// store did not answer.
+// openURL opens one store.
 func openURL(ctx context.Context, u string) (*locker.Client, error) {
 	c, err := locker.Open(ctx, u)
-	if err != nil && !errors.Is(err, locker.ErrUnavailable) {
-		return nil, configuration(err)
+	if err != nil {
+		return nil, notOpened(err)
 	}
-	return c, err
+	return c, nil
+}
+
+// notOpened gives the error of opening a store its exit code. It is one of the configuration, unless the
+// store did not answer, or has refused: etcd's client logs in when it is made.
+func notOpened(err error) error {
+	switch {
+	case driver.IsUnavailable(err):
+		return driver.Unavailable(err)
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		return exit(ExitRefused, err, "")
+	}
+	return configuration(err)
 }
 
 // parsedURL is storeURL, parsed.
@@ -119,11 +131,7 @@ func (a *app) storeName() (string, error) {
 func openDriver(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	d, err := driver.Open(ctx, u)
 	if err != nil {
-		err = fmt.Errorf("open %s: %w", u.Redacted(), err)
-		if driver.IsUnavailable(err) {
-			return nil, driver.Unavailable(err)
-		}
-		return nil, configuration(err)
+		return nil, notOpened(fmt.Errorf("open %s: %w", u.Redacted(), err))
 	}
 	if err := u.Done(); err != nil { // about ttl, if the driver did not call it
 		return nil, errors.Join(configuration(fmt.Errorf("open %s: %w", u.Redacted(), err)), d.Close())

@@ -22,9 +22,10 @@ type Engine struct {
 	opts       Options
 	notifyLoss func(driver.Hold, error) // nil if nobody wants notifications
 
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	work   sync.WaitGroup // all goroutines
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	work    sync.WaitGroup // all goroutines
+	closing sync.Once
 
 	// mu guards what follows, and the fields of tickets, queues and sessions. It is
 	// never held during a request.
@@ -97,12 +98,13 @@ func (e *Engine) NotifyLoss(notify func(driver.Hold, error)) { e.notifyLoss = no
 // Close implements driver.Driver. It ends the sessions, and with them the tickets that
 // may still be queued, except those with a minimum hold. If the store does not answer,
 // the sessions end by themselves.
-func (e *Engine) Close() error {
+func (e *Engine) Close() (err error) {
+	e.closing.Do(func() { err = e.shut() }) // a second call waits for the first
+	return err
+}
+
+func (e *Engine) shut() error {
 	e.mu.Lock()
-	if e.closed {
-		e.mu.Unlock()
-		return nil
-	}
 	e.closed = true
 	if e.timer != nil {
 		e.timer.Stop()

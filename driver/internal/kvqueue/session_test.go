@@ -481,3 +481,33 @@ func TestShortenLost(t *testing.T) {
 		}
 	})
 }
+
+// A second Close returns when the first has ended: the driver closes the client then.
+func TestSecondClose(t *testing.T) {
+	store := newFake()
+	e := New(Options{Store: store})
+	if _, err := e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute, Renewed: true}); err != nil {
+		t.Fatal(err)
+	}
+	ending, end := make(chan struct{}), make(chan struct{})
+	store.with(func(what, _ string, done bool) error {
+		if what == "end" && !done {
+			close(ending)
+			<-end
+		}
+		return nil
+	})
+	first, second := make(chan error, 1), make(chan error, 1)
+	go func() { first <- e.Close() }()
+	<-ending
+	go func() { second <- e.Close() }()
+	select {
+	case err := <-second:
+		t.Errorf("it returned while the first ends a session, with the error %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(end)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}

@@ -435,6 +435,29 @@ func TestWorkGrowsWithTheQueueRedlock(t *testing.T) {
 	}
 }
 
+// TestPermitBesideManyWaiters: who asks for a permit pays nothing for each of those who wait for one, if none of their processes is dead.
+func TestPermitBesideManyWaiters(t *testing.T) {
+	t.Parallel()
+	for limit, held := range map[int]bool{1000: true, 100: false} { // of one who holds and 200 who wait
+		s := newScript(t)
+		ask := func(id string, limit int, form string) any {
+			return s.run(redisqueue.NewCall(redisqueue.Acquire, []string{s.main, s.keys.Fence(s.main)}, id, 60_000, fmt.Sprintf("p %d 0 ", limit), form))
+		}
+		ask("holds", 1, "s")
+		ask("warm", 1, "s") // the server knows the script
+		var granted bool
+		cost := func() int {
+			return s.commands(func() { _, granted = ask("asks", limit, "s").(string) })
+		}
+		for i := range 200 {
+			ask(fmt.Sprint("waits", i), 1, "sw")
+		}
+		if n := cost(); n > 40 || granted != held {
+			t.Errorf("a permit of %d: %d commands, granted: %t", limit, n, granted)
+		}
+	}
+}
+
 // commands counts the commands that the server runs in f, those in scripts included.
 func (s *script) commands(f func()) int {
 	s.t.Helper()

@@ -141,3 +141,30 @@ func TestListensAgain(t *testing.T) {
 		}
 	})
 }
+
+// A heartbeat that finds a grant makes the listener begin anew only if its notice is overdue: under contention one finds many whose
+// notices are on their way.
+func TestGrantBeforeItsNotice(t *testing.T) {
+	for left, anew := range map[time.Duration]bool{9 * time.Second: false, 7 * time.Second: false, 6 * time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			e, s := newAgain(t, after(0, Answer{Result: Queued, Due: time.Hour}, nil))
+			e.opts.Liveness, e.book.liveness = 10*time.Second, 10*time.Second
+			var granted atomic.Pointer[[]Ticket]
+			granted.Store(new([]Ticket))
+			s.heartbeat = func(int64) Heartbeat {
+				return Heartbeat{Number: 1, Mine: Mine{Sent: time.Now(), Tickets: *granted.Load()}}
+			}
+			s.mine.Store(&[]Ticket{{ID: waits.ID, Token: 1}})
+			(&Inbox{e}).Ready()
+			ended := acquiring(t.Context(), e, waits)
+			granted.Store(&[]Ticket{{ID: waits.ID, Token: 1, Held: true, Left: left}})
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			if began := len(e.book.reconnect) > 0; began != anew {
+				t.Errorf("with %v of the lease left, the listener begins anew: %t", left, began)
+			}
+		})
+	}
+}
