@@ -69,7 +69,7 @@
 // A background task keeps the sessions of tickets alive for which a call of Acquire is under way,
 // every third of the TTL; the core renews the sessions of held ones. A lease that nobody renews, and one with a
 // minimum hold, starts with a keep-alive of its own. A session without tickets is ended
-// after ten seconds.
+// after ten seconds. One that was not kept alive for its TTL takes no more tickets: the store may be about to end it.
 //
 // The lease of a grant counts from a request that the store has executed:
 //

@@ -89,6 +89,10 @@ func (e *Engine) refresh(ctx context.Context, k kind) error {
 	own := &attempt{begun: time.Now(), over: make(chan struct{})}
 	e.asking[k] = own
 	s := e.current[k]
+	if s != nil && time.Since(s.sent)+suspendedSince(s.sent) > s.ttl {
+		e.retire(s) // the store may be about to end it, although it still answers a keep-alive
+		s = nil
+	}
 	e.mu.Unlock()
 	defer func() {
 		e.mu.Lock()
