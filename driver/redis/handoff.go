@@ -34,7 +34,6 @@ type handed struct {
 	sure          chan struct{} // closed when it is
 	answered      bool          // the release of the ticket before is
 	before, after *handed       // that ticket and the next one, if they are not sure
-	at            time.Time
 }
 
 // handOn hands the lock of a ticket that is being released to the next one, if that is of this process and directly behind
@@ -46,7 +45,7 @@ func (d *Driver) handOn(h driver.Hold) bool {
 	}
 	w, lease := d.handoff.Release(h.ID)
 	if w != nil {
-		next := &handed{id: w.ID, sure: make(chan struct{}), before: d.handed[h.ID], at: time.Now()}
+		next := &handed{id: w.ID, sure: make(chan struct{}), before: d.handed[h.ID]}
 		if next.before != nil {
 			next.before.after = next
 		}
@@ -64,22 +63,6 @@ func (d *Driver) releaseAnswered(id string) {
 	d.unanswered.Settled(id)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.handOnEnded(id)
-}
-
-// releaseFailed forgets releases that were never answered. The core releases a ticket again within half of that time.
-func (d *Driver) releaseFailed() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, h := range d.handOns {
-		if time.Since(h.at) > time.Minute {
-			d.handOnEnded(id)
-		}
-	}
-}
-
-// handOnEnded is called when the release of a ticket has ended, with mu held.
-func (d *Driver) handOnEnded(id string) {
 	h := d.handOns[id]
 	if h == nil {
 		return

@@ -32,7 +32,6 @@ func (d *Driver) release(ctx context.Context, h driver.Hold, join bool) error {
 	c.Join = join
 	v, err := d.do(ctx, c)
 	if err != nil {
-		d.releaseFailed()
 		return err
 	}
 	d.releaseAnswered(h.ID)

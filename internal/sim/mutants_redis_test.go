@@ -44,7 +44,7 @@ func init() {
 		},
 		mutant{
 			name: "redis: a lock that was handed on twice counts as granted when the later release is answered", file: "driver/redis/handoff.go",
-			old: "before: d.handed[h.ID], at", new: "at",
+			old: ", before: d.handed[h.ID]}", new: "}",
 		},
 		mutant{
 			name: "redis: a short Extend of a provisional lease shortens it", file: "renewal.go", in: "redis",
