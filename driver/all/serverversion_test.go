@@ -30,7 +30,7 @@ func TestServerVersion(t *testing.T) {
 		{"redlock", `Redis \d+\.\d+\.\d+`, func(tb testing.TB) string {
 			return "redlock://" + strings.Join(testbed.RedisN(tb, 3).Addrs(), ",")
 		}},
-		{"all", ``, func(testing.TB) string { return "all://(memory://)(memory://)" }}, // which has several servers, and asks none
+		{"all", ``, func(testing.TB) string { return "all://(memory://)(memory://)" }},           // which has several servers, and asks none
 		{"dynamodb", ``, func(testing.TB) string { return "dynamodb://locks?region=eu-west-1" }}, // which has none to ask for
 		{"memory", ``, func(testing.TB) string { return "memory://" }},
 	} {
