@@ -265,8 +265,13 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 			return err // no change of the batch was sent
 		}
 	}
+	put := e.store.Put
+	b, blind := e.store.(Blind)
+	if blind = blind && next.onlyWaits(e.process); blind {
+		put = b.PutBlind
+	}
 	sent := time.Now()
-	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())
+	version, err := put(e.ctx, f.key, value, read, next.keep())
 	e.answered(err)
 	e.mu.Lock()
 	switch {
@@ -290,7 +295,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	f.unanswered, f.replacedVersion = false, read
 	f.putSent, f.putAnswered = sent, time.Now()
 	if f.version.Number == read.Number {
-		f.doc, f.version, f.known, f.knownAt = next, version, true, f.putAnswered
+		f.doc, f.version, f.known, f.knownAt = next, version, !blind, f.putAnswered
 		f.bytes = len(value)
 	}
 	e.notifyAll(before, next)
