@@ -61,7 +61,7 @@ func (c *client) PutBlind(ctx context.Context, key string, value []byte, read ca
 	return c.put(ctx, key, value, read, keep, 1)
 }
 
-// put writes an item with one command, or reads it back with another.
+// put writes an item and, with a second command, reads it back.
 func (c *client) put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration, commands int) (casqueue.Version, error) {
 	n, err := c.connect(ctx)
 	if err != nil {

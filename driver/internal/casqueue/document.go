@@ -258,20 +258,6 @@ func (d *document) expire() {
 	}
 }
 
-// onlyWaits reports whether a process has tickets in the document, and none of them is granted.
-func (d *document) onlyWaits(process string) (waits bool) {
-	for _, q := range d.Queues {
-		for i, granted := range driver.Granted(q.views()) {
-			if own := q.Tickets[i].Process == process; own && granted {
-				return false
-			} else if own {
-				waits = true
-			}
-		}
-	}
-	return waits
-}
-
 // views returns the queue for the grant rule.
 func (q *queue) views() []driver.Ticket {
 	views := make([]driver.Ticket, len(q.Tickets))

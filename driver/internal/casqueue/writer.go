@@ -68,6 +68,7 @@ type change struct {
 
 	urgent bool // others wait for it
 	queues bool // it queues a ticket
+	waits  bool // … that has to wait, and is this process's only one there
 	err    error
 	ended  chan struct{}
 	did    bool // it has changed the document that is being written
@@ -267,7 +268,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	}
 	put := e.store.Put
 	b, blind := e.store.(Blind)
-	if blind = blind && next.onlyWaits(e.process); blind {
+	if blind = blind && !slices.ContainsFunc(batch, func(c *change) bool { return !c.waits }); blind {
 		put = b.PutBlind
 	}
 	sent := time.Now()
