@@ -73,12 +73,14 @@ func (c *client) put(ctx context.Context, key string, value []byte, read casqueu
 	if size := len(key) + len(value) + itemOverhead; size > n.settings.maxItem {
 		return casqueue.Version{}, fmt.Errorf("%w: %d bytes of at most %d (memcached -I)", casqueue.ErrTooLarge, size, n.settings.maxItem)
 	}
+	verb, cas := "cas", fmt.Sprint(" ", read.Number)
 	if read.Number == 0 {
+		verb, cas = "add", ""
 		if err := n.room(ctx); err != nil {
 			return casqueue.Version{}, err
 		}
 	}
-	req := appendPut(nil, key, value, read.Number, keep)
+	req := appendWrite(nil, verb, key, value, keep, cas)
 	if commands == 2 {
 		req = appendGet(req, key)
 	}
@@ -107,7 +109,7 @@ func (c *client) put(ctx context.Context, key string, value []byte, read casqueu
 // was done between them.
 func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
 	for _, verb := range []string{"replace", "add"} {
-		_, replies, err := c.do(ctx, appendSet(nil, verb, key, value, keep), 1)
+		_, replies, err := c.do(ctx, appendWrite(nil, verb, key, value, keep, ""), 1)
 		if err != nil {
 			return err
 		}
