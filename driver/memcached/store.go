@@ -13,8 +13,8 @@ import (
 // itemOverhead is more than what an item needs besides its key and value.
 const itemOverhead = 128
 
-// overwritten is the number of a write that another process overwrote before its CAS was read. No item has it.
-const overwritten = math.MaxUint64
+// unknown is the number of a write whose CAS was not read, or only after another process had overwritten it. No item has it.
+const unknown = math.MaxUint64
 
 var _ interface {
 	casqueue.Store
@@ -53,6 +53,16 @@ func (n *conn) document(a reply) (d casqueue.Document) {
 // on another connection may belong to another content by now: Put returns ErrChanged, and the document has to be read
 // again.
 func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
+	return c.put(ctx, key, value, read, keep, 2)
+}
+
+// PutBlind implements casqueue.Blind.
+func (c *client) PutBlind(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
+	return c.put(ctx, key, value, read, keep, 1)
+}
+
+// put writes an item and, with a second command, reads it back.
+func (c *client) put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration, commands int) (casqueue.Version, error) {
 	n, err := c.connect(ctx)
 	if err != nil {
 		return casqueue.Version{}, err
@@ -63,24 +73,30 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 	if size := len(key) + len(value) + itemOverhead; size > n.settings.maxItem {
 		return casqueue.Version{}, fmt.Errorf("%w: %d bytes of at most %d (memcached -I)", casqueue.ErrTooLarge, size, n.settings.maxItem)
 	}
+	verb, cas := "cas", fmt.Sprint(" ", read.Number)
 	if read.Number == 0 {
+		verb, cas = "add", ""
 		if err := n.room(ctx); err != nil {
 			return casqueue.Version{}, err
 		}
 	}
-	replies, err := n.do(ctx, appendPut(nil, key, value, read.Number, keep), 2)
+	req := appendWrite(nil, verb, key, value, keep, cas)
+	if commands == 2 {
+		req = appendGet(req, key)
+	}
+	replies, err := n.do(ctx, req, commands)
 	if err != nil {
 		return casqueue.Version{}, err
 	}
 	switch put := replies[0]; put.code {
 	case "STORED":
-		v := casqueue.Version{Era: n.era, Number: overwritten}
-		if now := replies[1]; bytes.Equal(now.value, value) {
+		v := casqueue.Version{Era: n.era, Number: unknown}
+		if now := replies[commands-1]; bytes.Equal(now.value, value) {
 			v.Number = now.cas
 		}
 		return v, nil
 	case "EXISTS", "NOT_FOUND", "NOT_STORED":
-		if replies[1].failed() != nil {
+		if commands == 1 || replies[1].failed() != nil {
 			return casqueue.Version{}, casqueue.ErrChanged
 		}
 		return casqueue.Version{}, &casqueue.Changed{Now: n.document(replies[1])}
@@ -93,7 +109,7 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 // was done between them.
 func (c *client) Set(ctx context.Context, key string, value []byte, keep time.Duration) error {
 	for _, verb := range []string{"replace", "add"} {
-		_, replies, err := c.do(ctx, appendSet(nil, verb, key, value, keep), 1)
+		_, replies, err := c.do(ctx, appendWrite(nil, verb, key, value, keep, ""), 1)
 		if err != nil {
 			return err
 		}

@@ -35,20 +35,9 @@ func appendGet(req []byte, key string) []byte {
 	return fmt.Appendf(req, "mg %s v c\r\n", key)
 }
 
-// appendPut appends a write on condition that the item still has that CAS or, if cas is 0, that there is no item; and a
-// reading of the item, for its new CAS.
-func appendPut(req []byte, key string, value []byte, cas uint64, keep time.Duration) []byte {
-	if cas == 0 {
-		req = fmt.Appendf(req, "add %s 0 %d %d\r\n", key, seconds(keep), len(value))
-	} else {
-		req = fmt.Appendf(req, "cas %s 0 %d %d %d\r\n", key, seconds(keep), len(value), cas)
-	}
-	return appendGet(append(append(req, value...), "\r\n"...), key)
-}
-
-// appendSet appends a write on the condition of a verb: that there is an item, or none.
-func appendSet(req []byte, verb, key string, value []byte, keep time.Duration) []byte {
-	req = fmt.Appendf(req, "%s %s 0 %d %d\r\n", verb, key, seconds(keep), len(value))
+// appendWrite appends a write on the condition of a verb: that there is an item, or none, or one that still has a CAS.
+func appendWrite(req []byte, verb, key string, value []byte, keep time.Duration, cas string) []byte {
+	req = fmt.Appendf(req, "%s %s 0 %d %d%s\r\n", verb, key, seconds(keep), len(value), cas)
 	return append(append(req, value...), "\r\n"...)
 }
 
