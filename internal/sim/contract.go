@@ -103,6 +103,7 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 	c.w.mu.Lock()
 	delete(c.w.departed, r.ID) // it is asked for again
 	c.w.mu.Unlock()
+	asks(ctx, r)
 	asked := time.Now()
 	asking := c.joinsOnce(r)
 	asks := ctx
@@ -213,6 +214,9 @@ func (c *contract) acknowledged(name string, asked time.Time) {
 // Release notes that a ticket is gone.
 func (c *contract) Release(ctx context.Context, h driver.Hold) error {
 	asked := time.Now()
+	if m, ok := c.m.(interface{ signsOf() *signs }); ok {
+		m.signsOf().released(h.ID)
+	}
 	err := c.d.Release(ctx, h)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		c.gone(h.Name, h.ID, released, asked)

@@ -150,3 +150,36 @@ func TestOracles(t *testing.T) {
 		})
 	}
 }
+
+// The store cannot answer in time for a short lease, nor for who waits for one that its owner has asked for.
+func TestLeastTTL(t *testing.T) {
+	w := &world{begun: time.Now()}
+	o, p := newOracle(w), &process{w: w, name: "p0"}
+	asks := func(owner string, ttl time.Duration, ended time.Time) *call {
+		c := &call{p: p, s: &step{names: []string{"n0"}, ttl: ttl, owner: owner}, begun: w.begun.Add(time.Second), ended: ended, parts: map[string]*part{"n0": {}}}
+		o.calls = append(o.calls, c)
+		return c
+	}
+	asks("alice", time.Millisecond, time.Time{})
+	asks("bob", 2*time.Millisecond, w.begun) // before the others begin
+	asks("", 3*time.Millisecond, time.Time{})
+	for owner, want := range map[string]time.Duration{"alice": time.Millisecond, "bob": time.Minute, "": time.Minute} {
+		if got := o.leastTTL(asks(owner, time.Minute, time.Time{})); got != want {
+			t.Errorf("owner %q: %v, want %v", owner, got, want)
+		}
+	}
+}
+
+// A node of Redlock has refused the number of a ticket until that has got another one, whatever comes late.
+func TestBarred(t *testing.T) {
+	n := &node{excuse: &redisExcuses{barred: make(map[string]int64)}}
+	for i, step := range []struct {
+		number        int64
+		refused, want bool
+	}{{7, false, false}, {7, true, true}, {7, false, true}, {8, false, false}, {9, true, true}, {8, false, true}, {8, true, true}, {10, false, false}} {
+		n.bars(proposed{id: "1", number: step.number}, step.refused)
+		if got := n.excuse.barred["1"] > 0; got != step.want || n.excuse.barred["2"] > 0 {
+			t.Errorf("step %d: barred: %t", i, got)
+		}
+	}
+}
