@@ -235,10 +235,12 @@ func (p *part) asked() time.Time {
 	return p.c.begun
 }
 
-// blockers returns the tickets that may have been in the way of p. With mu held.
+// blockers returns the tickets that may have been in the way of p: on Redlock, also that of a try that was refused only just now, which
+// holds on some nodes until it has given them back. With mu held.
 func (o *oracle) blockers(p *part) (all []*part) {
 	for _, c := range o.calls {
-		if b := c.parts[p.name]; b != nil && b != p && !c.triedInVain() && !c.begun.After(p.c.ended) && (b.gone.IsZero() || !o.goneFrom(b).Before(p.c.begun)) {
+		inVain := c.triedInVain() && (o.w.slow == 0 || p.c.ended.Sub(c.ended) > o.w.late)
+		if b := c.parts[p.name]; b != nil && b != p && !inVain && !c.begun.After(p.c.ended) && (b.gone.IsZero() || !o.goneFrom(b).Before(p.c.begun)) {
 			all = append(all, b)
 		}
 	}

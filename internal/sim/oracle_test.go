@@ -18,6 +18,7 @@ type liar struct {
 	*memory.Driver
 	lie   string
 	calls atomic.Uint64
+	shown atomic.Pointer[[]driver.Ticket] // the last queue that had tickets
 	lost  func(driver.Hold, error)
 }
 
@@ -107,6 +108,24 @@ func (l *liar) Release(ctx context.Context, h driver.Hold) error {
 	return l.Driver.Release(ctx, h)
 }
 
+func (l *liar) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	queue, err := l.Driver.Inspect(ctx, name)
+	switch old := l.shown.Load(); {
+	case l.lie == "shows nobody":
+		queue = nil
+	case l.lie == "shows what has gone" && old != nil:
+		queue = *old
+	case l.lie == "shows holders alone":
+		for i := range queue {
+			queue[i].Held, queue[i].Remaining = true, time.Second
+		}
+	}
+	if len(queue) > 0 {
+		l.shown.Store(&queue)
+	}
+	return queue, err
+}
+
 func (l *liar) Close() error {
 	switch l.lie {
 	case "closes late":
@@ -120,21 +139,24 @@ func (l *liar) Close() error {
 // Each oracle can fail.
 func TestOracles(t *testing.T) {
 	for lie, want := range map[string]string{
-		"grants twice":       "two holders",
-		"counts no permits":  "holders ahead of a permit",
-		"refuses":            "nobody was in the way",
-		"is away":            "the store was available all the time",
-		"fails":              "an error that makes no sense",
-		"forgets waiters":    "was lost without a reason",
-		"has no queue":       "was overtaken",
-		"hangs":              "came back",
-		"is slow":            "though nobody was in the way",
-		"counts down":        "a token does not grow",
-		"counts twice":       "a token twice",
-		"loses locks":        "was lost without a reason",
-		"keeps tickets":      "was not free within",
-		"closes late":        "close took",
-		"leaves a goroutine": "goroutines are left",
+		"grants twice":        "two holders",
+		"counts no permits":   "holders ahead of a permit",
+		"refuses":             "nobody was in the way",
+		"is away":             "the store was available all the time",
+		"fails":               "an error that makes no sense",
+		"forgets waiters":     "was lost without a reason",
+		"has no queue":        "was overtaken",
+		"hangs":               "came back",
+		"is slow":             "though nobody was in the way",
+		"counts down":         "a token does not grow",
+		"counts twice":        "a token twice",
+		"loses locks":         "was lost without a reason",
+		"keeps tickets":       "was not free within",
+		"shows nobody":        "lacks",
+		"shows what has gone": "whose release was confirmed before",
+		"shows holders alone": "which cannot be",
+		"closes late":         "close took",
+		"leaves a goroutine":  "goroutines are left",
 	} {
 		t.Run(lie, func(t *testing.T) {
 			for s := uint64(1); s < 200; s++ {
