@@ -21,7 +21,7 @@ func (o *oracle) inspected(c *call, q locker.Queue, err error) {
 		if all = append(all, driver.Ticket{Shared: t.Shared, Limit: t.Limit}); i > 0 && t.Token <= q.Tickets[i-1].Token {
 			o.w.fail("%s: the queue of %s is not in order: %+v", c.t.name, q.Name, q.Tickets)
 		}
-		if shown[t.Token] = true; t.Held && (t.Remaining <= 0 || o.w.slow == 0 && !driver.Grantable(all, i)) {
+		if shown[t.Token] = true; t.Held && (t.Remaining < 0 || o.w.slow == 0 && !driver.Grantable(all, i)) {
 			o.w.fail("%s: the queue of %s shows that %d holds, which cannot be: %+v", c.t.name, q.Name, t.Token, q.Tickets)
 		}
 	}
