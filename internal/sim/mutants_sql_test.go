@@ -5,10 +5,6 @@ func init() {
 	const engine = "driver/internal/sqlqueue/"
 	mutants = append(mutants,
 		mutant{
-			name: "sqlqueue: Close waits for a database that does not answer", file: engine + "engine.go",
-			old: "life.Ending(e.life.Wait)(CloseBound)", new: "life.Ending(e.life.Wait)(time.Second)",
-		},
-		mutant{
 			name: "sqlqueue: a late request takes its ticket after the release", file: engine + "acquire.go",
 			old: "return r.micros + (time.Since(r.at) + left).Microseconds(), left", new: "return r.micros + time.Hour.Microseconds(), left",
 		},
