@@ -251,6 +251,9 @@ func (a *acquisition) fail(err error) error {
 	case lost && a.undo():
 		return fmt.Errorf("%w while the other stores were waited for: %w", driver.ErrLost, errors.Join(context.Cause(a.ctx), err))
 	}
+	if cause := context.Cause(a.caller); cause != nil && !errors.Is(err, cause) { // the ticket was lost before
+		err = errors.Join(cause, err)
+	}
 	return partially(err)
 }
 

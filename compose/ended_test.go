@@ -2,6 +2,8 @@ package compose_test
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,4 +69,30 @@ func TestAllLeavesNoTicketOfAnEndedWait(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAllTellsHowTheCallEnded: a wait that has ended says so, also if its ticket was lost just before (D7).
+func TestAllTellsHowTheCallEnded(t *testing.T) {
+	a, b := memory.New(), memory.New()
+	defer a.Close()
+	defer b.Close()
+	if _, err := a.Join().Acquire(t.Context(), driver.Request{Name: "x", ID: "1", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	d := compose.All(a.Join(), b.Join())
+	defer d.Close()
+	for i := range 20 { // the loss and the end are there at the same time
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("left")
+		_, err := d.Acquire(ctx, driver.Request{Name: "x", ID: strconv.Itoa(2 + i), TTL: time.Minute, Wait: true, Joined: func() {
+			q, _ := a.Inspect(ctx, "x")
+			if err := a.Break(ctx, "x", q[1].Token); err != nil {
+				t.Error(err)
+			}
+			cancel(cause)
+		}})
+		if !errors.Is(err, cause) {
+			t.Errorf("%v, want the cause of the end", err)
+		}
+	}
 }

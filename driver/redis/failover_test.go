@@ -41,9 +41,6 @@ func subscribers(t *testing.T, c *goredis.Client) int {
 func failedOver(t *testing.T) (*locker.Client, *testbed.Server, *testbed.Proxy) {
 	t.Helper()
 	old, primary := testbed.Redis(t), testbed.Redis(t)
-	if err := dial(t, primary.Addr()).ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
-		t.Fatal(err)
-	}
 	proxy := primary.Proxy(t)
 	var e endpoint
 	e.to.Store(old.Addr())
@@ -59,8 +56,18 @@ func failedOver(t *testing.T) (*locker.Client, *testbed.Server, *testbed.Proxy) 
 		t.Fatal(err)
 	}
 	e.to.Store(proxy.Addr())
+	follow(t, old, primary)
+	return l, primary, proxy
+}
+
+// follow makes a server a replica.
+func follow(t *testing.T, replica, primary *testbed.Server) {
+	t.Helper()
+	if err := dial(t, primary.Addr()).ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
 	host, port, _ := net.SplitHostPort(primary.Addr())
-	if err := dial(t, old.Addr()).SlaveOf(t.Context(), host, port).Err(); err != nil {
+	if err := dial(t, replica.Addr()).SlaveOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
 	until(t, func() error {
@@ -69,7 +76,6 @@ func failedOver(t *testing.T) (*locker.Client, *testbed.Server, *testbed.Proxy) 
 		}
 		return nil
 	})
-	return l, primary, proxy
 }
 
 // TestSubscriptionOnReplica: the notification of a grant comes by way of a replica, so that

@@ -69,3 +69,35 @@ func renewals(ctx context.Context, c *goredis.Client) (n int, waits bool) {
 	_, err := fmt.Sscanf(calls, "%d,", &n)
 	return n, err != nil || !strings.Contains(info, "blocked_clients:0")
 }
+
+// TestConfirmationSentTwice: a waiter whose grant is confirmed when its connection breaks gets it. How many replicas have
+// acknowledged a request that was sent again is not known, so the confirmation is repeated.
+func TestConfirmationSentTwice(t *testing.T) {
+	t.Parallel()
+	primary, replica := testbed.Redis(t), testbed.Redis(t)
+	follow(t, replica, primary)
+	n := &delays{}
+	client := goredis.NewClient(&goredis.Options{Addr: primary.Addr(), ReadTimeout: time.Second, Dialer: n.dial, MaintNotificationsConfig: quiet})
+	t.Cleanup(func() { _ = client.Close() })
+	d, err := redis.New(client, redis.WithReplicas(1, 500*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	other := openAt(t, primary.URL())
+	holder := driver.Request{Name: newName(), ID: newName(), TTL: time.Minute}
+	if _, err := other.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	r := driver.Request{Name: holder.Name, ID: newName(), TTL: 61234 * time.Millisecond, Wait: true}
+	r.Joined = func() {
+		n.next("61234") // with which the grant is confirmed
+		if err := other.Release(t.Context(), holder.Hold(0)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := d.Acquire(t.Context(), r); err != nil {
+		t.Error(err)
+	}
+	n.deliver(t)
+}

@@ -3,10 +3,12 @@ package sim
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	lockerredis "github.com/lockerproject/locker/driver/redis"
 )
 
 // What a driver answers is compared with what its servers have, by the ID of the ticket: the core hides many untrue
@@ -56,10 +58,31 @@ func (c *contract) gone(name, id, by string, asked time.Time) {
 	c.w.departed[id] = departed{name, c.process, by, asked, time.Now()}
 }
 
-// Close implements driver.Driver.
+// Close implements driver.Driver. It takes 150 ms at the most, and may be called twice.
 func (c *contract) Close() error {
-	c.closed.Store(true)
-	return c.d.Close()
+	begun, again := time.Now(), c.closed.Swap(true)
+	err := c.d.Close()
+	if took := time.Since(begun); took > 150*time.Millisecond {
+		c.w.fail("%s: a driver has taken %v to close: %v", c.process, took, err)
+	}
+	if again && err != nil {
+		c.w.fail("%s: the second Close of a driver: %v", c.process, err)
+	}
+	return err
+}
+
+// back returns a check that a method has returned within 50 ms after its context has ended, and what it has called.
+func (c *contract) back(ctx context.Context, what string) (check func(called time.Time, err error)) {
+	over := make(chan time.Time, 1)
+	stop := context.AfterFunc(ctx, func() { over <- time.Now() })
+	return func(called time.Time, err error) {
+		if stop() {
+			return
+		}
+		if late := time.Since(latest(<-over, called)); late > 50*time.Millisecond {
+			c.w.fail("%s: %s has come back %v after the end of its context: %v", c.process, what, late, err)
+		}
+	}
 }
 
 // NotifyLoss implements driver.LossNotifier, if the driver does: it notifies of no loss of a ticket that is there.
@@ -103,8 +126,9 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 	c.w.mu.Lock()
 	delete(c.w.departed, r.ID) // it is asked for again
 	c.w.mu.Unlock()
+	asks(ctx, r)
 	asked := time.Now()
-	asking := c.joinsOnce(r)
+	asking, joins := c.joinsOnce(r)
 	asks := ctx
 	if c.hasty {
 		longer, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -116,7 +140,13 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 		defer stop()
 		asks = longer
 	}
+	back := c.back(asks, "Acquire")
 	g, err := c.d.Acquire(asks, asking)
+	back(joins.told, err)
+	_, open := c.m.(*database) // README.md says what is open there
+	if joins.said.Load() && !open && err != nil && !isOneOf(err, driver.ErrLost, driver.ErrClosed, lockerredis.ErrReplicas) && (asks.Err() == nil || !errors.Is(err, context.Cause(asks))) {
+		c.w.fail("%s: an error that makes no sense after the ticket %s for %s was queued: %v", c.process, c.w.ticket(r.ID), r.Name, err)
+	}
 	if c.again && ctx.Err() == nil && driver.IsUnavailable(err) && !errors.Is(err, driver.ErrNoTicket) {
 		g, err = c.d.Acquire(asks, asking)
 	}
@@ -142,6 +172,10 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 	return g, err
 }
 
+func isOneOf(err error, sentinels ...error) bool {
+	return slices.ContainsFunc(sentinels, func(s error) bool { return errors.Is(err, s) })
+}
+
 // mayReturn notes that a write has created a queue with tickets: when the store has forgotten the queue, a late write may
 // bring back what was in it.
 func (w *world) mayReturn(ids []string) {
@@ -152,19 +186,26 @@ func (w *world) mayReturn(ids []string) {
 	}
 }
 
+// joins is what a driver has said of a ticket while it was asked for.
+type joins struct {
+	said atomic.Bool // that it is queued
+	told time.Time   // when the caller knew
+}
+
 // joinsOnce is the request, with a check that a driver says once that the ticket is queued.
-func (c *contract) joinsOnce(r driver.Request) driver.Request {
-	var before atomic.Bool
+func (c *contract) joinsOnce(r driver.Request) (driver.Request, *joins) {
+	j := new(joins)
 	if joined := r.Joined; joined != nil {
 		r.Joined = func() {
-			if before.Swap(true) {
+			if j.said.Swap(true) {
 				c.w.fail("%s: a driver has said twice that the ticket %s for %s is queued", c.process, c.w.ticket(r.ID), r.Name)
 			}
 			c.waits(r)
 			joined()
+			j.told = time.Now()
 		}
 	}
-	return r
+	return r, j
 }
 
 // lasts checks a lease that was just granted. The core's margin is for clocks that run at other rates.
@@ -213,7 +254,12 @@ func (c *contract) acknowledged(name string, asked time.Time) {
 // Release notes that a ticket is gone.
 func (c *contract) Release(ctx context.Context, h driver.Hold) error {
 	asked := time.Now()
+	if m, ok := c.m.(interface{ signsOf() *signs }); ok {
+		m.signsOf().released(h.ID)
+	}
+	back := c.back(ctx, released)
 	err := c.d.Release(ctx, h)
+	back(asked, err)
 	if err == nil || errors.Is(err, driver.ErrLost) {
 		c.gone(h.Name, h.ID, released, asked)
 		c.cleared(h, asked, nodesAsked+3*time.Second)
@@ -233,7 +279,9 @@ func (c *contract) releaseEarly(ctx context.Context, h driver.Hold) {
 // Renew is RenewAll for one.
 func (c *contract) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
 	before, asked := c.mayHold(h), time.Now()
+	back := c.back(ctx, "Renew")
 	err := c.d.Renew(ctx, h, ttl)
+	back(asked, err)
 	c.renewed(h, ttl, before, asked, err)
 	return err
 }
@@ -244,11 +292,21 @@ func (c *contract) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	for i, r := range rs {
 		before[i] = c.mayHold(r.Hold)
 	}
+	back := c.back(ctx, "RenewAll")
 	errs := c.d.RenewAll(ctx, rs)
+	back(asked, errors.Join(errs...))
 	for i, err := range errs {
 		c.renewed(rs[i].Hold, rs[i].TTL, before[i], asked, err)
 	}
 	return errs
+}
+
+// Inspect implements driver.Driver.
+func (c *contract) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	back := c.back(ctx, "Inspect")
+	queue, err := c.d.Inspect(ctx, name)
+	back(time.Time{}, err)
+	return queue, err
 }
 
 func (c *contract) holds(h driver.Hold) bool {

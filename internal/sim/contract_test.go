@@ -21,6 +21,7 @@ type untrue struct {
 	grant  driver.Grant
 	err    error
 	joins  int
+	takes  time.Duration
 	notify func(driver.Hold, error)
 }
 
@@ -32,7 +33,8 @@ func (u *untrue) Acquire(_ context.Context, r driver.Request) (driver.Grant, err
 	}
 	return u.grant, u.err
 }
-func (u *untrue) Release(context.Context, driver.Hold) error { return u.err }
+func (u *untrue) Release(context.Context, driver.Hold) error { time.Sleep(u.takes); return u.err }
+func (u *untrue) Close() error                               { time.Sleep(u.takes); return u.err }
 func (u *untrue) RenewAll(_ context.Context, rs []driver.Renewal) []error {
 	return make([]error, len(rs))
 }
@@ -44,6 +46,8 @@ func TestContract(t *testing.T) {
 	r := driver.Request{Name: "a", ID: "1", TTL: 10 * time.Second, Joined: func() {}}
 	acquire := func(c *contract) { _, _ = c.Acquire(ctx, r) }
 	release := func(c *contract) { _ = c.Release(ctx, h) }
+	left, leave := context.WithCancel(ctx)
+	leave()
 	renew := func(c *contract) { c.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: r.TTL}}) }
 	now := time.Now()
 	for name, test := range map[string]struct {
@@ -59,6 +63,9 @@ func TestContract(t *testing.T) {
 		"released, and there":        {untrue{there: true}, release, "its driver says that it is gone"},
 		"queued":                     {untrue{joins: 1, err: driver.ErrLost}, acquire, ""},
 		"queued twice":               {untrue{joins: 2, err: driver.ErrLost}, acquire, "said twice"},
+		"queued, and unanswered":     {untrue{joins: 1, err: driver.ErrUnavailable}, acquire, "makes no sense after the ticket"},
+		"back too late":              {untrue{takes: 60 * time.Millisecond}, func(c *contract) { _ = c.Release(left, h) }, "after the end of its context"},
+		"closed too late":            {untrue{takes: 160 * time.Millisecond}, func(c *contract) { _ = c.Close() }, "to close"},
 		"granted":                    {untrue{there: true, until: now.Add(10 * time.Second), grant: driver.Grant{Asked: now}}, acquire, ""},
 		"granted for longer":         {untrue{there: true, until: now.Add(9 * time.Second), grant: driver.Grant{Asked: now}}, acquire, "is over"},
 		"renewed":                    {untrue{there: true, until: now.Add(time.Hour)}, renew, ""},
@@ -169,7 +176,7 @@ func TestDeletionOfAnother(t *testing.T) {
 }
 
 // A waiter whose heartbeats were apart for longer than it lives without one is found when it is granted, unless its lease
-// counts from one before.
+// counts from one before, or the ticket is being removed: one write may have begun its lease and have removed it.
 func TestStayed(t *testing.T) {
 	for gap, want := range map[time.Duration]int{3 * time.Second: 0, 5 * time.Second: 1} {
 		synctest.Test(t, func(*testing.T) {
@@ -188,6 +195,10 @@ func TestStayed(t *testing.T) {
 			}
 			if s.stayed(&contract{w: w, process: "p"}, "a", "1", time.Now()); len(w.broken) != want {
 				t.Errorf("%v: %v", gap, w.broken)
+			}
+			s.released("1")
+			if s.stayed(&contract{w: w, process: "p"}, "a", "1", time.Now()); len(w.broken) != want {
+				t.Errorf("%v, when it is being removed: %v", gap, w.broken)
 			}
 		})
 	}

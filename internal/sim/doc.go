@@ -46,6 +46,7 @@
 //	redis_over.go what is over on Redis, and stays over
 //	oracle_faults.go  what a fault does not excuse
 //	oracle_store.go   what is checked against the content of the store
+//	oracle_inspect.go what a queue shows that somebody asks for
 //	later.go      messages that are late until others have written
 //	composed.go   the world "all": how its processes use two stores
 //	rates.go      who asks too often
@@ -82,9 +83,13 @@
 //     those of its process, looks for one more ticket.
 //   - What each driver says is true, before the core has looked again: a ticket that it says is gone is not there, and
 //     does not come back, whatever is still under way; a lease lasts in the store for as long as its holder
-//     is told; no lease is renewed that has ended; a loss that it notifies of is one; it says once that a ticket is queued. A node
+//     is told; no lease is renewed that has ended; a loss that it notifies of is one; it says once that a ticket is queued, and then
+//     only a loss, Close, or the end of the call ends the wait. A node
 //     of Redlock that has kept its data accepts no number that is smaller than one that has held, and no proposal after a later one; and
 //     it does not keep a ticket that was released, while its process can remove it.
+//     The methods of a driver are back within 50 ms after their contexts have ended, and its Close within 150 ms.
+//   - Inspect shows a queue in order, and as holders only those whom the rule of grants allows; it shows who has held all the time, and
+//     nobody whose release was confirmed before.
 //   - On Redis and Redlock, the tickets of a process that was silent for too long do not live again, and no lease is renewed that
 //     is not there. On etcd, a deletion removes no other ticket than the one that it was sent for. On Memcached, DynamoDB and NATS, a lease
 //     counts from no heartbeat before which its process could be taken for dead. On PostgreSQL, no request is sent that is too late already,

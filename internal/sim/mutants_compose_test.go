@@ -25,6 +25,14 @@ func init() {
 			old: "case lost && a.undo():", new: "case lost:",
 		},
 		mutant{
+			name: "compose: All gives up a wait when a store is away", file: "compose/acquire.go",
+			old: "if !a.isQueued() || !driver.IsUnavailable(err) || a.ctx.Err() != nil {", new: "if err != nil {",
+		},
+		mutant{
+			name: "compose: All does not say how a call has ended", file: "compose/acquire.go",
+			old: "cause != nil && !errors.Is(err, cause) {", new: "cause != nil && false {",
+		},
+		mutant{
 			name: "compose: Fallback leaves its ticket on the primary", file: "compose/fallback.go",
 			old: "\t\tf.orphans.add(r.Hold(0))\n", new: "",
 		},

@@ -24,6 +24,10 @@ func init() {
 			old: "t.Latest = time.Duration(now.UnixNano()) + second + disagree", new: "t.Latest = time.Duration(now.UnixNano())",
 		},
 		mutant{
+			name: "casqueue: Inspect shows what its process knows", file: "driver/internal/casqueue/inspect.go",
+			old: "if err := e.read(ctx, f); err != nil {", new: "if err := ctx.Err(); err != nil {",
+		},
+		mutant{
 			name: "casqueue: a reading from before a write overtakes it", file: "driver/internal/casqueue/reading.go",
 			old: "case begun.Before(f.putAnswered) && read.Version.Number == f.replacedVersion.Number:", new: "case false:",
 		},

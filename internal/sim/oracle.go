@@ -54,7 +54,7 @@ type call struct {
 type part struct {
 	c         *call
 	name      string
-	tickets   []string  // the IDs of those that it has asked for, of the bank
+	tickets   []string  // the IDs of those that it has asked for
 	queued    time.Time // when the observers heard of it
 	rejoined  bool
 	reentered bool

@@ -121,7 +121,7 @@ func (o *oracle) isTrue(c *call, err error) {
 func (o *oracle) unavailable(c *call) bool {
 	o.mu.Lock()
 	over, broken := c.over, o.anyBroken(c.s.names[0], c.begun)
-	part := c.parts[c.s.names[0]]
+	part, ttl := c.parts[c.s.names[0]], o.leastTTL(c)
 	waited := o.w.exact && len(c.parts) == 1 && c.s.owner == "" && part != nil && !part.queued.IsZero()
 	begun := c.begun // of its last request
 	for _, p := range c.parts {
@@ -144,11 +144,22 @@ func (o *oracle) unavailable(c *call) bool {
 	if deadline, ok := c.ctx.Deadline(); ok && deadline.Sub(c.begun) < short { // also that of the call around this one
 		return true
 	}
-	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (c.s.ttl < shortTTL || c.s.verb != "try" && c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(begun) < short {
+	if c.s.timeout > 0 && c.s.timeout < short || c.s.ttl > 0 && (ttl < shortTTL || c.s.verb != "try" && c.s.wait > 0 && c.s.wait < short) || !over.IsZero() && over.Sub(begun) < short {
 		return true // the store cannot answer that fast
 	}
 	// While a call waits for another one with the same owner, the time that observers take may count as the store's.
 	return c.p.napped(c, over) || o.w.disturbed(c.p.name, c.begun, time.Now()) || o.w.liveness > 0 && o.w.sentTwice(c.p.name, c.begun, time.Now())
+}
+
+// leastTTL is the shortest lease that a call has asked for, or another call of its owner, for which it may have waited. With mu held.
+func (o *oracle) leastTTL(c *call) time.Duration {
+	least := c.s.ttl
+	for _, other := range o.calls {
+		if other.p == c.p && c.s.owner != "" && other.s.owner == c.s.owner && other.parts[c.s.names[0]] != nil && (other.ended.IsZero() || !other.ended.Before(c.begun)) {
+			least = min(least, other.s.ttl)
+		}
+	}
+	return least
 }
 
 // answered checks the answer to a call that may be made at any time.
@@ -224,10 +235,12 @@ func (p *part) asked() time.Time {
 	return p.c.begun
 }
 
-// blockers returns the tickets that may have been in the way of p. With mu held.
+// blockers returns the tickets that may have been in the way of p: on Redlock, also that of a try that was refused only just now, which
+// holds on some nodes until it has given them back. With mu held.
 func (o *oracle) blockers(p *part) (all []*part) {
 	for _, c := range o.calls {
-		if b := c.parts[p.name]; b != nil && b != p && !c.triedInVain() && !c.begun.After(p.c.ended) && (b.gone.IsZero() || !o.goneFrom(b).Before(p.c.begun)) {
+		inVain := c.triedInVain() && (o.w.slow == 0 || p.c.ended.Sub(c.ended) > o.w.late)
+		if b := c.parts[p.name]; b != nil && b != p && !inVain && !c.begun.After(p.c.ended) && (b.gone.IsZero() || !o.goneFrom(b).Before(p.c.begun)) {
 			all = append(all, b)
 		}
 	}
@@ -305,11 +318,7 @@ func (o *oracle) waitedForNobody(p *part) {
 	}
 	free = latest(free, o.w.quietSince(p.queued, c.ended, concerned...))
 	most := o.w.late
-	token := uint64(0) // not known
-	if p.hold != nil {
-		token = p.hold.token
-	}
-	if o.w.barred(p.name, token) { // a fault of a minority may leave it no majority
+	if slices.ContainsFunc(p.tickets, o.w.barred) { // a fault of a minority may leave it no majority
 		most += 3 * time.Second
 	}
 	if late := c.ended.Sub(free); late > most && (late > aftermath || !o.isUntold(p)) {

@@ -100,12 +100,18 @@ func (w *world) passed(f interval) time.Time {
 // could not be dead to others yet, or since it had all the time that it needs to keep it. With mu held.
 func (o *oracle) couldKeep(c *call, p *part) bool {
 	now := time.Now()
+	age := func(life time.Duration) time.Duration { // of the ticket: if its answer may have been late, from when it was asked for
+		if since := latest(c.begun, p.queued.Add(-life)); o.w.faulty(c.p.name, since, p.queued) > 0 {
+			return now.Sub(since)
+		}
+		return now.Sub(p.queued)
+	}
 	switch {
 	case p.queued.IsZero() || c.p.isDead() || c.p.plan.observer != "" || c.s.ttl < 2*shortTTL || o.w.lostSince(c.begun):
 		return false
 	case o.w.sessions > 0: // the session is kept alive after a third of its TTL, and not old when a ticket is put on it
 		life := max(c.s.ttl, o.w.sessions)
-		young := now.Sub(p.queued) < life*3/4
+		young := age(life) < life*3/4
 		if o.w.most > 0 { // it may be as old as its process, and is kept alive by its client
 			life = o.w.sessions
 			young = now.Sub(c.begun) < o.w.most*9/10 && o.w.faulty(c.p.name, c.begun, p.queued) == 0
@@ -117,15 +123,14 @@ func (o *oracle) couldKeep(c *call, p *part) bool {
 		if !o.w.relistens && o.w.onlyDown(c.p.name, now.Add(-2*life), now) { // connections are refused at once, and a heartbeat that has failed is sent again soon
 			most = life * 13 / 20 // mostOutage of four seconds
 		}
-		// A request for a ticket is a heartbeat, on Redis, if its answer was not late.
-		young := now.Sub(p.queued) < life*3/4 && o.w.relistens && o.w.faulty(c.p.name, latest(c.begun, p.queued.Add(-life)), p.queued) == 0
+		young := age(life) < life*3/4 && o.w.relistens // on Redis a request for a ticket is a heartbeat
 		return young || o.w.faulty(c.p.name, now.Add(-2*life), now) < most
 	case o.w.watched: // of a few seconds, a heartbeat has to come
 		life, late, most := min(c.s.ttl, 4*time.Second), time.Duration(0), 1500*time.Millisecond
 		if len(o.w.servers) > 1 { // a message to the bank that is lost costs more than a heartbeat, and a loss there is known late
 			late, most = bankQuiet, time.Nanosecond
 		}
-		return now.Sub(p.queued) < life*3/4 || life == 4*time.Second && o.w.faulty(c.p.name, now.Add(-2*life-late), now) < most
+		return age(life) < life*3/4 || life == 4*time.Second && o.w.faulty(c.p.name, now.Add(-2*life-late), now) < most
 	}
 	return false
 }

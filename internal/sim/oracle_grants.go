@@ -49,8 +49,8 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 		h.asked = c.begun
 	}
 	if p.reentered { // who has asked for it has not got it yet: an observer is slow, or has panicked
-		h.begun, h.asked, h.fixed = o.w.begun, time.Time{}, true // perhaps
-		if o.w.sessions > 0 {                                    // its ticket ends with the session that was asked for
+		h.begun, h.asked, h.fixed, h.limit = o.w.begun, time.Time{}, true, 0 // perhaps
+		if o.w.sessions > 0 {                                                // its ticket ends with the session that was asked for
 			for _, other := range o.calls {
 				if other.p == c.p && other.s.owner == c.s.owner && other.parts[p.name] != nil {
 					h.ttl = min(h.ttl, other.s.ttl)

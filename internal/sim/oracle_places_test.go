@@ -19,17 +19,21 @@ func TestCouldKeep(t *testing.T) {
 		sessions time.Duration
 		ttl      time.Duration
 		queued   time.Duration // so long ago
+		heard    time.Duration // so long after that its caller has heard of it
 		fault    [2]time.Duration
 		want     bool
 	}{
-		"too early":               {sessions: 2 * time.Second, ttl: 10 * time.Second, queued: 7 * time.Second, fault: [2]time.Duration{0, 7 * time.Second}, want: true},
-		"in a long fault":         {sessions: 2 * time.Second, ttl: 10 * time.Second, queued: 11 * time.Second, fault: [2]time.Duration{1 * time.Second, 11 * time.Second}},
-		"in a short fault":        {sessions: 2 * time.Second, ttl: 20 * time.Second, queued: 20 * time.Second, fault: [2]time.Duration{19 * time.Second, 20 * time.Second}, want: true},
-		"a long session":          {sessions: 10 * time.Second, ttl: time.Second, queued: 7 * time.Second, fault: [2]time.Duration{0, 7 * time.Second}, want: true},
-		"heartbeats":              {ttl: 10 * time.Second, queued: 20 * time.Second, fault: [2]time.Duration{19 * time.Second, 20 * time.Second}, want: true},
-		"heartbeats that fail":    {ttl: 10 * time.Second, queued: 20 * time.Second, fault: [2]time.Duration{18 * time.Second, 20 * time.Second}},
-		"the first heartbeat":     {ttl: 10 * time.Second, queued: 2 * time.Second, fault: [2]time.Duration{0, 2 * time.Second}, want: true},
-		"a lease that is shorter": {ttl: 2 * time.Second, queued: 3 * time.Second, fault: [2]time.Duration{2 * time.Second, 3 * time.Second}},
+		"too early":            {sessions: 2 * time.Second, ttl: 10 * time.Second, queued: 7 * time.Second, fault: [2]time.Duration{0, 7 * time.Second}, want: true},
+		"in a long fault":      {sessions: 2 * time.Second, ttl: 10 * time.Second, queued: 11 * time.Second, fault: [2]time.Duration{1 * time.Second, 11 * time.Second}},
+		"in a short fault":     {sessions: 2 * time.Second, ttl: 20 * time.Second, queued: 20 * time.Second, fault: [2]time.Duration{19 * time.Second, 20 * time.Second}, want: true},
+		"a long session":       {sessions: 10 * time.Second, ttl: time.Second, queued: 7 * time.Second, fault: [2]time.Duration{0, 7 * time.Second}, want: true},
+		"heartbeats":           {ttl: 10 * time.Second, queued: 20 * time.Second, fault: [2]time.Duration{19 * time.Second, 20 * time.Second}, want: true},
+		"heartbeats that fail": {ttl: 10 * time.Second, queued: 20 * time.Second, fault: [2]time.Duration{18 * time.Second, 20 * time.Second}},
+		"the first heartbeat":  {ttl: 10 * time.Second, queued: 2 * time.Second, fault: [2]time.Duration{0, 2 * time.Second}, want: true},
+		"a late answer":        {sessions: 2 * time.Second, ttl: 2 * time.Second, queued: 6 * time.Second, heard: 5900 * time.Millisecond, fault: [2]time.Duration{0, 5900 * time.Millisecond}},
+		"a late one of a ticket that others watch": {ttl: 3 * time.Second, queued: 4 * time.Second, heard: 3 * time.Second, fault: [2]time.Duration{0, 3 * time.Second}},
+		"a fault long before the ticket":           {sessions: 2 * time.Second, ttl: 2 * time.Second, queued: 6 * time.Second, heard: 5900 * time.Millisecond, fault: [2]time.Duration{0, time.Second}, want: true},
+		"a lease that is shorter":                  {ttl: 2 * time.Second, queued: 3 * time.Second, fault: [2]time.Duration{2 * time.Second, 3 * time.Second}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(*testing.T) {
@@ -40,7 +44,7 @@ func TestCouldKeep(t *testing.T) {
 				p := &process{w: w, o: o, name: "p0", plan: &processPlan{}}
 				c := &call{p: p, s: &step{ttl: test.ttl}, begun: begun}
 				time.Sleep(test.queued)
-				if got := o.couldKeep(c, &part{c: c, queued: begun}); got != test.want {
+				if got := o.couldKeep(c, &part{c: c, queued: begun.Add(test.heard)}); got != test.want {
 					t.Errorf("couldKeep: %t, want %t", got, test.want)
 				}
 			})

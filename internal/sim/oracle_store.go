@@ -183,6 +183,13 @@ func (s *signs) stayed(c *contract, name, id string, asked time.Time) {
 	}
 }
 
+// released notes that a ticket is to be removed, whatever its process has said of its life.
+func (s *signs) released(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, id)
+}
+
 // confirmed reports whether the store has confirmed the release of a ticket, and no fault has concerned its process
 // from then on: what was before is no reason for the next waiter to wait. With mu held.
 func (o *oracle) confirmed(b *part, until time.Time) bool {

@@ -18,6 +18,7 @@ type liar struct {
 	*memory.Driver
 	lie   string
 	calls atomic.Uint64
+	shown atomic.Pointer[[]driver.Ticket] // the last queue that had tickets
 	lost  func(driver.Hold, error)
 }
 
@@ -107,6 +108,24 @@ func (l *liar) Release(ctx context.Context, h driver.Hold) error {
 	return l.Driver.Release(ctx, h)
 }
 
+func (l *liar) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
+	queue, err := l.Driver.Inspect(ctx, name)
+	switch old := l.shown.Load(); {
+	case l.lie == "shows nobody":
+		queue = nil
+	case l.lie == "shows what has gone" && old != nil:
+		queue = *old
+	case l.lie == "shows holders alone":
+		for i := range queue {
+			queue[i].Held, queue[i].Remaining = true, time.Second
+		}
+	}
+	if len(queue) > 0 {
+		l.shown.Store(&queue)
+	}
+	return queue, err
+}
+
 func (l *liar) Close() error {
 	switch l.lie {
 	case "closes late":
@@ -120,21 +139,24 @@ func (l *liar) Close() error {
 // Each oracle can fail.
 func TestOracles(t *testing.T) {
 	for lie, want := range map[string]string{
-		"grants twice":       "two holders",
-		"counts no permits":  "holders ahead of a permit",
-		"refuses":            "nobody was in the way",
-		"is away":            "the store was available all the time",
-		"fails":              "an error that makes no sense",
-		"forgets waiters":    "was lost without a reason",
-		"has no queue":       "was overtaken",
-		"hangs":              "came back",
-		"is slow":            "though nobody was in the way",
-		"counts down":        "a token does not grow",
-		"counts twice":       "a token twice",
-		"loses locks":        "was lost without a reason",
-		"keeps tickets":      "was not free within",
-		"closes late":        "close took",
-		"leaves a goroutine": "goroutines are left",
+		"grants twice":        "two holders",
+		"counts no permits":   "holders ahead of a permit",
+		"refuses":             "nobody was in the way",
+		"is away":             "the store was available all the time",
+		"fails":               "an error that makes no sense",
+		"forgets waiters":     "was lost without a reason",
+		"has no queue":        "was overtaken",
+		"hangs":               "came back",
+		"is slow":             "though nobody was in the way",
+		"counts down":         "a token does not grow",
+		"counts twice":        "a token twice",
+		"loses locks":         "was lost without a reason",
+		"keeps tickets":       "was not free within",
+		"shows nobody":        "lacks",
+		"shows what has gone": "whose release was confirmed before",
+		"shows holders alone": "which cannot be",
+		"closes late":         "close took",
+		"leaves a goroutine":  "goroutines are left",
 	} {
 		t.Run(lie, func(t *testing.T) {
 			for s := uint64(1); s < 200; s++ {
@@ -148,5 +170,38 @@ func TestOracles(t *testing.T) {
 			}
 			t.Errorf("no run has shown %q", want)
 		})
+	}
+}
+
+// The store cannot answer in time for a short lease, nor for who waits for one that its owner has asked for.
+func TestLeastTTL(t *testing.T) {
+	w := &world{begun: time.Now()}
+	o, p := newOracle(w), &process{w: w, name: "p0"}
+	asks := func(owner string, ttl time.Duration, ended time.Time) *call {
+		c := &call{p: p, s: &step{names: []string{"n0"}, ttl: ttl, owner: owner}, begun: w.begun.Add(time.Second), ended: ended, parts: map[string]*part{"n0": {}}}
+		o.calls = append(o.calls, c)
+		return c
+	}
+	asks("alice", time.Millisecond, time.Time{})
+	asks("bob", 2*time.Millisecond, w.begun) // before the others begin
+	asks("", 3*time.Millisecond, time.Time{})
+	for owner, want := range map[string]time.Duration{"alice": time.Millisecond, "bob": time.Minute, "": time.Minute} {
+		if got := o.leastTTL(asks(owner, time.Minute, time.Time{})); got != want {
+			t.Errorf("owner %q: %v, want %v", owner, got, want)
+		}
+	}
+}
+
+// A node of Redlock has refused the number of a ticket until that has got another one, whatever comes late.
+func TestBarred(t *testing.T) {
+	n := &node{excuse: &redisExcuses{barred: make(map[string]int64)}}
+	for i, step := range []struct {
+		number        int64
+		refused, want bool
+	}{{7, false, false}, {7, true, true}, {7, false, true}, {8, false, false}, {9, true, true}, {8, false, true}, {8, true, true}, {10, false, false}} {
+		n.bars(proposed{id: "1", number: step.number}, step.refused)
+		if got := n.excuse.barred["1"] > 0; got != step.want || n.excuse.barred["2"] > 0 {
+			t.Errorf("step %d: barred: %t", i, got)
+		}
 	}
 }

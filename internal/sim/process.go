@@ -350,7 +350,8 @@ func (t *thread) call(ctx context.Context, c *call) {
 	s, client := c.s, t.p.client
 	switch s.verb {
 	case "inspect":
-		_, err := client.Inspect(ctx, s.names[0])
+		q, err := client.Inspect(ctx, s.names[0])
+		t.p.o.inspected(c, q, err)
 		t.p.o.ended(c, err)
 	case "list":
 		_, err := client.List(ctx)
@@ -394,6 +395,7 @@ func (t *thread) breakOne(ctx context.Context, c *call) {
 	if tokens = t.p.o.tokens(name); len(tokens) == 0 || t.p.rnd.one(2) {
 		var q locker.Queue
 		if q, err = t.p.client.Inspect(ctx, name); err == nil {
+			t.p.o.inspected(c, q, nil)
 			tokens = nil
 			for _, ticket := range q.Tickets {
 				tokens = append(tokens, ticket.Token)

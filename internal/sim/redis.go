@@ -58,8 +58,8 @@ type redisExcuses struct {
 	mu      sync.Mutex
 	forgot  map[redisTicket]bool
 	revived map[redisTicket]bool
-	dropped map[string]bool      // names of which a waiting ticket is on no majority of the nodes any more
-	barred  map[redisTicket]bool // tickets, and names with the number 0, that one of the nodes has refused, since a larger number has held there
+	dropped map[string]bool  // names of which a waiting ticket is on no majority of the nodes any more
+	barred  map[string]int64 // by ticket ID: the number that a node has refused, since a larger one has held there, unless the ticket has another by now
 }
 
 // redisTicket is a ticket as the servers show it.
@@ -73,7 +73,7 @@ func init() { lockerredis.LogTo(slog.New(slog.DiscardHandler)) } // connections 
 func newNode(s *server) *node {
 	n := &node{
 		s: s, rnd: newStream(s.w.seed, s.name), mu: new(sync.Mutex), data: make(keyspace), ledger: newLedger(0), known: make(map[string]bool),
-		excuse: &redisExcuses{forgot: make(map[redisTicket]bool), revived: make(map[redisTicket]bool), dropped: make(map[string]bool), barred: make(map[redisTicket]bool)},
+		excuse: &redisExcuses{forgot: make(map[redisTicket]bool), revived: make(map[redisTicket]bool), dropped: make(map[string]bool), barred: make(map[string]int64)},
 	}
 	n.keeps = pick(n.rnd, "all", "all but a second", "nothing")
 	n.waits = n.rnd.one(4)

@@ -72,10 +72,10 @@ func (w *world) dropped(name string) bool {
 	return w.excused(func(e *redisExcuses) bool { return e.dropped[name] })
 }
 
-// barred reports whether a node of Redlock has refused the number of a ticket (0: of any for the name): then it needs all but a minority of the
+// barred reports whether a node of Redlock has refused the number of a ticket: then it needs all but a minority of the
 // others, and its process asks for another number only when so many are silent for three seconds.
-func (w *world) barred(name string, token uint64) bool {
-	return w.excused(func(e *redisExcuses) bool { return e.barred[redisTicket{name, token}] })
+func (w *world) barred(id string) bool {
+	return w.excused(func(e *redisExcuses) bool { return e.barred[id] > 0 })
 }
 
 // proposed is a request for a ticket, as a node of Redlock gets it.
@@ -114,12 +114,7 @@ func newLedger(since int64) ledger {
 // it has lost some; and what was proposed earlier for a ticket does not change it. What a majority has granted is the exception.
 func (n *node) accepted(p proposed, answer any) {
 	list, _ := answer.([]any)
-	if len(list) > 0 && list[0] == int64(0) {
-		n.excuse.mu.Lock()
-		n.excuse.barred[redisTicket{p.name, uint64(p.number)}] = true //nolint:gosec // not negative
-		n.excuse.barred[redisTicket{p.name, 0}] = true
-		n.excuse.mu.Unlock()
-	}
+	n.bars(p, len(list) > 0 && list[0] == int64(0))
 	if len(list) == 0 || list[0] != int64(1) && list[0] != int64(2) {
 		return
 	}
@@ -137,6 +132,19 @@ func (n *node) accepted(p proposed, answer any) {
 	}
 	if l.rounds[p.id] = p.round; held {
 		l.largest[p.name] = max(l.largest[p.name], p.number)
+	}
+}
+
+// bars notes that a node has refused the number of a ticket, or that the ticket has got another one.
+func (n *node) bars(p proposed, refused bool) {
+	n.excuse.mu.Lock()
+	defer n.excuse.mu.Unlock()
+	switch last := n.excuse.barred[p.id]; {
+	case p.number < last:
+	case refused:
+		n.excuse.barred[p.id] = p.number
+	case p.number > last:
+		delete(n.excuse.barred, p.id)
 	}
 }
 

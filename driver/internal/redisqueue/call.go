@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // A Call is one run of a script. It is used once.
@@ -133,8 +135,8 @@ func (c *Call) Acked() error {
 	case c.ackErr != nil:
 		return fmt.Errorf("%w: %w", ErrReplicas, c.ackErr)
 	case c.Sent() > 1:
-		// WAIT answers for its own connection, not for an earlier try on another.
-		return fmt.Errorf("%w: the request was sent %d times", ErrReplicas, c.Sent())
+		// WAIT answers for its own connection, not for an earlier try on another: nobody knows how many have it.
+		return driver.Unavailable(fmt.Errorf("replicas: the request was sent %d times", c.Sent()))
 	default:
 		return nil
 	}
