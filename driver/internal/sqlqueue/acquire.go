@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Acquire implements driver.Driver.
@@ -126,7 +127,8 @@ func (e *Engine) lost(err error) error {
 // The first lease of a ticket that waited lasts for its TTL, but not beyond the life that the last heartbeat gave its
 // process. So a crashed process does not block the queue for a TTL. The lease's end follows from the time of that
 // heartbeat. If the core renews the lease, it gets this provisional lease. Otherwise, or if the ticket has a minimum
-// hold or little of the lease is left, the driver renews the lease before it returns the grant.
+// hold or little of the lease is left, the driver renews the lease before it returns the grant, and repeats that while the
+// database does not answer.
 func (e *Engine) granted(ctx context.Context, r driver.Request, o outcome) (driver.Grant, error) {
 	if o.err != nil {
 		return driver.Grant{}, e.lost(o.err)
@@ -142,14 +144,23 @@ func (e *Engine) granted(ctx context.Context, r driver.Request, o outcome) (driv
 		}
 		return g, nil
 	}
-	asked := time.Now()
-	if err := e.Renew(ctx, r.Hold(o.token), r.TTL); err != nil {
-		if end := context.Cause(ctx); end != nil && e.store.Class(err)&Undone == 0 {
-			err = end // a request that the end of ctx has interrupted says nothing about the store
+	for pause := retry.Usual(); ; {
+		asked := time.Now()
+		err := e.Renew(ctx, r.Hold(o.token), r.TTL)
+		switch {
+		case err == nil:
+			return driver.Grant{Token: o.token, Asked: asked}, nil
+		case saysGone(err) || errors.Is(err, driver.ErrClosed):
+			return driver.Grant{}, err
+		case !retry.Sleep(ctx, pause.Next(), e.life.Done()):
+			if end := context.Cause(ctx); end == nil {
+				err = driver.ErrClosed
+			} else if e.store.Class(err)&Undone == 0 {
+				err = end // a request that the end of ctx has interrupted says nothing about the store
+			}
+			return driver.Grant{}, err
 		}
-		return driver.Grant{}, err
 	}
-	return driver.Grant{Token: o.token, Asked: asked}, nil
 }
 
 // saysGone reports whether an error says that there is no ticket.

@@ -317,6 +317,27 @@ func TestLearnsOfALossWithoutNotices(t *testing.T) {
 	})
 }
 
+// The store does not answer the renewal by which a fixed lease begins: the wait goes on, and the renewal is repeated.
+func TestUnansweredRenewalOfAGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{Result: Queued, Due: time.Hour}, nil))
+		renewals := 0
+		s.renew = func(context.Context) error {
+			if renewals++; renewals < 3 {
+				return os.ErrDeadlineExceeded
+			}
+			return nil
+		}
+		r := waits
+		r.Renewed = false
+		ended := acquiring(t.Context(), e, r)
+		s.mine.Store(&[]Ticket{{ID: r.ID, Token: 1, Held: true, Left: time.Second}})
+		if err := <-ended; err != nil || renewals != 3 {
+			t.Errorf("%d renewals, %v; want a grant by the third", renewals, err)
+		}
+	})
+}
+
 // The context of a wait ends while the lease of its grant is renewed: the error is that end, and says nothing about the store, whose
 // client has interrupted the request.
 func TestWaitThatEndsDuringTheRenewal(t *testing.T) {
