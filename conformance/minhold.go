@@ -77,6 +77,19 @@ var minHolds = topic("min-hold",
 				e.release(next)
 			})
 		}),
+	newCase("not-lengthened", "D10 C3",
+		"Shorten changes no lease that ends earlier", func(e *env) {
+			if !e.shortens() {
+				e.skip("the driver is no driver.Shortener")
+				return
+			}
+			_, d := e.controlled()
+			r := e.request(e.name("longer"))
+			r.TTL, r.Renewed, r.MinHold = e.ttl(), false, shortTTL
+			h := e.grant(d, r)
+			e.ok(d.(driver.Shortener).Shorten(e.within(patience), h, 10*time.Minute), "shorten")
+			e.awaitQueueWithin(e.leaseEnd(r.TTL).plus(r.TTL, "the lease (D20)"), r.Name, 0)
+		}),
 )
 
 // minHold acquires name with a minimum hold that the store can give. It returns the

@@ -102,16 +102,17 @@ const (
 	NeverReconnects Bug = "a client that was cut off once stays so"
 
 	// Of what the core does for every store.
-	ForgetsRelease  Bug = "a repeated Release takes the unanswered one before it for done"
-	SlowContext     Bug = "calls return a second after their context ended"
-	Unmarked        Bug = "a store that is out is an error like any other"
-	PingLies        Bug = "Ping answers without asking the store"
-	CloseTakesHeld  Bug = "Close removes tickets within their minimum hold"
-	HoldIgnored     Bug = "the lease of a minimum hold is a second long"
-	ShortensTooMuch Bug = "Shorten ends a lease at a quarter of the time"
-	ShortensNothing Bug = "Shorten answers and does nothing"
-	ShortensUnknown Bug = "Shorten does not notice that there is no ticket"
-	BreakCause      Bug = "the cause of a break is not ErrLost"
+	ForgetsRelease   Bug = "a repeated Release takes the unanswered one before it for done"
+	SlowContext      Bug = "calls return a second after their context ended"
+	Unmarked         Bug = "a store that is out is an error like any other"
+	PingLies         Bug = "Ping answers without asking the store"
+	CloseTakesHeld   Bug = "Close removes tickets within their minimum hold"
+	HoldIgnored      Bug = "the lease of a minimum hold is a second long"
+	ShortensTooMuch  Bug = "Shorten ends a lease at a quarter of the time"
+	ShortensNothing  Bug = "Shorten answers and does nothing"
+	ShortenLengthens Bug = "Shorten sets the lease, longer or not"
+	ShortensUnknown  Bug = "Shorten does not notice that there is no ticket"
+	BreakCause       Bug = "the cause of a break is not ErrLost"
 
 	// Of names.
 	FoldsCase    Bug = "names in upper and lower case are one"

@@ -101,7 +101,7 @@ func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration)
 		if s.has(ShortensTooMuch) {
 			left /= 4
 		}
-		if until := time.Now().Add(left); until.Before(t.until) && !s.has(ShortensNothing) {
+		if until := time.Now().Add(left); (until.Before(t.until) || s.has(ShortenLengthens)) && !s.has(ShortensNothing) {
 			t.until = until
 		}
 		return nil

@@ -131,7 +131,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 			q.remove(i)
 			return true, errLapsed
 		}
-		q.Tickets[i].hold(max(d, time.Millisecond), true)
+		q.Tickets[i].hold(max(min(d, time.Until(t.promised)), time.Millisecond), true)
 		q.Tickets[i].Observed = seen
 		t.shortened = true
 		return true, nil
