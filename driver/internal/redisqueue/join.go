@@ -12,6 +12,9 @@ const joinMost = 100
 
 // joined returns the calls, those together that one run of a script is for.
 func joined(calls []*Call) [][]*Call {
+	if len(calls) == 1 {
+		return [][]*Call{calls}
+	}
 	type run struct {
 		script *Script
 		key    string
