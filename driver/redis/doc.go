@@ -119,12 +119,12 @@
 //
 // Acquire and release are one request each, token included. A contended grant takes two requests,
 // however many wait: to queue and to release. If the wait or the hold is long, it takes a third, to
-// confirm. Requests of concurrent callers share round trips, and those for one exclusive lock are
-// one run of a script then: 64 goroutines that want one name cause a request for five grants. Renewals
-// go out together, 100 leases to a request (on a Cluster one, in pipelines). A process that waits
-// sends one heartbeat a second for each name it waits for, more often for TTLs below a second, and
-// holds one connection for its subscription. A process that never waits has one too, so that it can
-// be notified of a break.
+// confirm. Requests of concurrent callers share round trips. Those that wait for one exclusive lock,
+// and those that hand it on, are one run of a script then, unless readers wait for it too: where 64
+// goroutines want one name, there is one request for every five grants. Renewals go out together,
+// 100 leases to a request (on a Cluster one, in pipelines). A process that waits sends one heartbeat
+// a second for each name it waits for, more often for TTLs below a second, and holds one connection
+// for its subscription. A process that never waits has one too, so that it can be notified of a break.
 // What a script does grows with the tickets that it grants or removes: a release that admits
 // a thousand readers occupies the server for some ten milliseconds.
 //

@@ -9,9 +9,9 @@ import (
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
 )
 
-// handOnBound is how long a release that hands the lock on waits for its answer. Then it has failed, and the core
-// repeats it: the server grants the next ticket when it has it. The waiter would not be handed the lock if its own request had
-// taken as long.
+// handOnBound is how long a release that hands the lock on waits for its answer. Then the release has failed, and the core
+// repeats it: the server grants the next ticket when it has the release. A waiter whose own request took as long is not handed
+// the lock.
 const handOnBound = 500 * time.Millisecond
 
 var errHandOn = driver.Unavailable(fmt.Errorf("redis: no answer to the release within %v", handOnBound))

@@ -11,7 +11,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A Call is one run of a script. It is used once.
+// A Call asks a script. It is used once.
 type Call struct {
 	// Durable makes the call wait for replicas; Acked reports whether enough of them have
 	// acknowledged it.
@@ -19,7 +19,7 @@ type Call struct {
 	// Patient keeps the call from being sent by its caller, who sends it again if it is not
 	// answered within 30 ms. It is for rare calls whose second answer differs from the first.
 	Patient bool
-	// Join lets one run of the script's form for several calls answer this call and others on the same keys.
+	// Join says that one run of a script for several may answer this call, with others on the same keys.
 	Join bool
 
 	script *Script
@@ -154,7 +154,7 @@ func (c *Call) unknown(err error) bool {
 
 // unsent takes the last request out of the count, if it was counted: it has run nothing.
 func (c *Call) unsent() {
-	if c.Sent() > 0 {
+	if n := c.sent.Load(); n > 0 && n&callerLeft == 0 { // else it may have been sent empty, and an earlier request counts
 		c.sent.Add(-1)
 	}
 }

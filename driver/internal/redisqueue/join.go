@@ -7,10 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// joinMost is how many calls one run of a script is for.
+// joinMost is how many calls one run of a script answers at most.
 const joinMost = 100
 
-// joined returns the calls, those together that one run of a script is for.
+// joined returns the calls in groups. One run of a script answers a group.
 func joined(calls []*Call) [][]*Call {
 	if len(calls) == 1 {
 		return [][]*Call{calls}
@@ -80,15 +80,8 @@ func (c *Call) result() (any, error) {
 	return answers[c.place], nil
 }
 
-// leftOut returns the calls that a run for several has left out, with nil as the answer: each is to be run alone.
-func leftOut(calls []*Call) []*Call {
-	var alone []*Call
-	for _, c := range calls {
-		if v, err := c.result(); c.place >= 0 && v == nil && err == nil {
-			c.unsent()
-			c.Join = false
-			alone = append(alone, c)
-		}
-	}
-	return alone
+// isLeftOut reports whether a run for several has left a call out, with nil as the answer: it has done nothing for it.
+func (c *Call) isLeftOut() bool {
+	v, err := c.result()
+	return c.place >= 0 && v == nil && err == nil
 }

@@ -11,6 +11,23 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
+func acquireCall(keys Keys, name, id string) *Call {
+	c := keys.Call(Acquire, []string{keys.Main(name), "fence"}, nil, 60_000, "process 0 0 ", "xw")
+	c.SetArg(0, c.Ticket(id, true))
+	return c
+}
+
+// runJoined runs calls together, as far as they may be.
+func runJoined(t *testing.T, p *Pipe, calls ...*Call) {
+	t.Helper()
+	for _, c := range calls {
+		c.ctx, c.done, c.Join = t.Context(), make(chan struct{}), true
+	}
+	if _, err := p.run(p.only, calls); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestJoin: calls on the same keys are one run of a script, each gets its own answer and counts its own sendings, and those that
 // the run leaves out are run alone. The server does not know the scripts at first.
 func TestJoin(t *testing.T) {
@@ -19,19 +36,8 @@ func TestJoin(t *testing.T) {
 	defer client.Close()
 	p, keys := NewPipe(client), Keys{Prefix: "test"}
 	defer p.Close(time.Second)
-	run := func(calls ...*Call) {
-		for _, c := range calls {
-			c.ctx, c.done, c.Join = t.Context(), make(chan struct{}), true
-		}
-		if _, err := p.run(p.only, calls); err != nil {
-			t.Fatal(err)
-		}
-	}
-	acquire := func(name, id string) *Call {
-		c := keys.Call(Acquire, []string{keys.Main(name), "fence"}, nil, 60_000, "process 0 0 ", "xw")
-		c.SetArg(0, c.Ticket(id, true))
-		return c
-	}
+	run := func(calls ...*Call) { runJoined(t, p, calls...) }
+	acquire := func(name, id string) *Call { return acquireCall(keys, name, id) }
 	release := func(name, id string) *Call {
 		c := keys.Call(Release, []string{keys.Main(name)}, nil, 0)
 		c.SetArg(0, c.Ticket(id, false))
@@ -76,5 +82,58 @@ func TestJoin(t *testing.T) {
 	}
 	if holder := client.Get(t.Context(), keys.Main("name")).Val(); len(holder) < 8 || holder[7] != 'c' {
 		t.Errorf("%q holds, want c", holder)
+	}
+}
+
+// TestJoinWithoutMemory: where memory is short, the holder that is asked for again is granted, as it is alone.
+func TestJoinWithoutMemory(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()})
+	defer client.Close()
+	p, keys := NewPipe(client), Keys{Prefix: "test"}
+	defer p.Close(time.Second)
+	first := acquireCall(keys, "name", "a")
+	runJoined(t, p, first)
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	again, other := acquireCall(keys, "name", "a"), acquireCall(keys, "name", "b")
+	runJoined(t, p, again, other)
+	if _, err := again.Wait(); err != nil {
+		t.Errorf("the holder, asked for again: %v", err)
+	}
+	if _, err := other.Wait(); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("another ticket: %v", err)
+	}
+}
+
+// TestJoinWithABadFence: the first request alone overwrites a fence key that is no number.
+func TestJoinWithABadFence(t *testing.T) {
+	t.Parallel()
+	client := redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()})
+	defer client.Close()
+	p, keys := NewPipe(client), Keys{Prefix: "test"}
+	defer p.Close(time.Second)
+	if err := client.Set(t.Context(), "fence", "none", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		a, b := acquireCall(keys, "name", "a"), acquireCall(keys, "name", "b")
+		runJoined(t, p, a, b)
+		_, errA := a.Wait()
+		_, errB := b.Wait()
+		if errA == nil && errB == nil {
+			return
+		}
+	}
+	t.Error("requests go on failing")
+}
+
+// TestUnsentAfterItsCallerHasLeft: the call may have been sent empty, so an earlier request counts.
+func TestUnsentAfterItsCallerHasLeft(t *testing.T) {
+	c := acquireCall(Keys{Prefix: "test"}, "name", "a")
+	c.sent.Store(1 | callerLeft)
+	if c.unsent(); c.Sent() != 1 {
+		t.Errorf("sent %d times, want once", c.Sent())
 	}
 }

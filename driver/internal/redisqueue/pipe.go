@@ -184,7 +184,7 @@ func (p *Pipe) Close(bound time.Duration) {
 }
 
 // run sends a batch by hash, and then again the calls whose scripts the server does not
-// know. It returns how many it has sent, and why the server was not reached, if it was not.
+// know. Calls that a run of a script for several has left out begin again, alone. It returns how many it has sent, and why the server was not reached, if it was not.
 // The calls are no longer its own when it returns: their callers may begin them again.
 func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	live := batch[:0]
@@ -215,9 +215,6 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	}
 	loaded := len(unknown) > 0 && p.ordered != nil && p.load() == nil
 	p.exec(via, unknown, !loaded)
-	alone := leftOut(live)
-	p.exec(via, alone, false)
-	p.exec(via, slices.DeleteFunc(alone, func(c *Call) bool { return !c.unknown(c.cmd.Err()) }), true)
 	for _, c := range live {
 		if err := c.cmd.Err(); err != nil && !IsReply(err) {
 			unreached = err
@@ -227,11 +224,18 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	if unreached != nil && p.ordered != nil { // calls that were queued meanwhile need not wait for the same
 		queued = b.takeAll() // taken now, without the calls that follow this answer
 	}
+	var alone []*Call
 	for _, c := range live {
 		answer, err := c.result()
-		if via != p.client && Moving(err) {
+		switch {
+		case via != p.client && Moving(err):
 			c.unsent()
 			p.senders.Go(func() { _, _ = p.run(b, []*Call{c}) }) // the client follows its hash slot
+			continue
+		case c.isLeftOut():
+			c.unsent()
+			c.Join = false
+			alone = append(alone, c)
 			continue
 		}
 		if answer == int64(0) && slices.Contains(removed, c) {
@@ -241,6 +245,9 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	}
 	for _, c := range queued {
 		c.finish(nil, unreached)
+	}
+	if len(alone) > 0 {
+		p.senders.Go(func() { _, _ = p.run(b, alone) })
 	}
 	p.check(unreached)
 	return sent, unreached

@@ -26,7 +26,7 @@ func (u *Unanswered) Note(c *Call, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for old, x := range u.tickets {
-		if now.Sub(x.at) > time.Minute { // the core releases within half of that
+		if now.Sub(x.at) > time.Minute {
 			delete(u.tickets, old)
 		}
 	}

@@ -19,11 +19,13 @@ local holder = type(v) == 'string' and string.match(v, '^locker[ ?](%S+) %d+ %d+
 local till = tonumber(call('ZSCORE', P, chan) or there ~= 3 and now + 1 or 0)
 if there > 0 and not (holder and (there == 1 or there == 3) and till > now) then return answers end
 
-local next = math.max(now, tonumber(call('GET', fence) or 0) + 1)
-call('SET', fence, string.format('%.0f', next + n - 1))
+-- Where memory is short, or the fence key is no number, acquire.lua answers for each ticket.
+local last = tonumber(call('GET', fence) or 0)
+local next = last and math.max(now, last + 1)
+if not last or redis.pcall('SET', fence, string.format('%.0f', next + n - 1)).err then return answers end
 local added = {}
 for i = 1, n do
-  local id, token = ARGV[4 * i - 3], string.format('%.0f', next + i - 1)
+  local id, token = ARGV[4 * i - 3], string.format('%.0f', next + (i - 1))
   if id == '' then
     answers[i] = -1
   elseif not holder then
