@@ -271,7 +271,8 @@ func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*L
 		err = c.d.Renew(ctx, a.req.Hold(g.Token), a.req.TTL)
 	}
 	givenUp := err != nil && ctx.Err() != nil && usual.Err() == nil && !errors.Is(err, driver.ErrLost)
-	if givenUp && validUntil.Sub(c.clock.now()) < 2*leastPatience { // the lease counts from the first request, which may come late
+	if now := c.clock.now(); givenUp && validUntil.Sub(now) < 2*leastPatience {
+		asked = now
 		err = c.d.Renew(usual, a.req.Hold(g.Token), a.req.TTL)
 	}
 	switch {

@@ -99,10 +99,21 @@ func (k *Lock) giveUp(ctx context.Context) {
 // releaseGroup releases all members, even if one of them was lost. It returns the leases
 // that it has ended: the caller delivers the events of that.
 func (k *Lock) releaseGroup(ctx context.Context) (ended []*lease, err error) {
-	k.end(ErrReleased)
+	before := k.Err()
+	k.mu.Lock()
+	again := k.gone
+	k.gone = true
+	k.mu.Unlock()
 	c := k.members[0].c
+	if again {
+		if !errors.Is(before, ErrLost) {
+			before = ErrReleased
+		}
+		return nil, c.fail("release all", k.Name(), before)
+	}
+	k.end(ErrReleased)
 	ended, gone, err := k.releaseMembers(ctx, c.releaseTimeout)
-	if gone && !errors.Is(err, ErrLost) { // by another Release, by Close, or one of the members alone
+	if gone || errors.Is(before, ErrReleased) { // by Close, or one of the members alone
 		err = errors.Join(c.fail("release all", k.Name(), ErrReleased), err)
 	}
 	return ended, err

@@ -476,3 +476,24 @@ func TestLimitOfAGroupOnASlowDriver(t *testing.T) {
 		}
 	})
 }
+
+// Of two Releases of a group at once, one releases it, and the other finds it released.
+func TestGroupReleasedTwiceAtOnce(t *testing.T) {
+	for range 200 {
+		l := locker.New(newStub())
+		k, err := locker.AcquireAll(t.Context(), l, strings.Split("abcdefgh", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		errs := make([]error, 2)
+		for i := range errs {
+			group.Go(func() { errs[i] = k.Release(t.Context()) })
+		}
+		group.Wait()
+		if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), locker.ErrReleased) {
+			t.Errorf("released twice at once: %v; %v", errs[0], errs[1])
+		}
+		_ = l.Close()
+	}
+}

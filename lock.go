@@ -20,6 +20,7 @@ type Lock struct {
 	renews  bool
 
 	mu    sync.Mutex
+	gone  bool                      // of a group: Release was called
 	err   error                     // nil, then ErrLost or ErrReleased
 	done  chan struct{}             // nil until Done is called, or the end
 	hooks map[*func(error)]struct{} // run when the handle ends

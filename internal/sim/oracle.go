@@ -81,6 +81,7 @@ type hold struct {
 
 	extended time.Time // until then, nearly, by Extend
 	released bool      // and the store has confirmed it
+	gone     time.Time // released: since when it is not there
 	handles  []<-chan struct{}
 }
 

@@ -207,6 +207,7 @@ func (o *oracle) released(c *call, err error) {
 				o.mustGo(p, removeTime)
 			}
 			p.hold.released = err == nil && c.s.verb != "do" && !p.hold.alive() && len(c.parts) == 1 && p.hold.minHold == 0 && !c.p.isClosing() && c.p.plan.observer == "" && !o.reenters(c)
+			p.hold.gone = p.gone
 		}
 	}
 	o.mu.Unlock()

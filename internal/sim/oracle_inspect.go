@@ -31,7 +31,7 @@ func (o *oracle) inspected(c *call, q locker.Queue, err error) {
 		}
 	}
 	for _, other := range o.calls {
-		if p := other.parts[q.Name]; p != nil && p.hold != nil && p.hold.released && p.gone.Before(c.begun) && shown[p.hold.token] && o.w.slow == 0 && !o.w.remembered(q.Name) {
+		if p := other.parts[q.Name]; p != nil && p.hold != nil && p.hold.released && p.hold.gone.Before(c.begun) && shown[p.hold.token] && o.w.slow == 0 && !o.w.remembered(q.Name) {
 			o.w.fail("%s: the queue of %s shows %v, whose release was confirmed before: %+v", c.t.name, q.Name, p.hold, q.Tickets)
 		}
 	}

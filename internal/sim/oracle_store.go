@@ -131,7 +131,7 @@ func (s *signs) note(key string, value []byte, zero func(clock string) time.Time
 	_ = json.Unmarshal(value, &doc) // it may be of no program of ours
 	for _, q := range doc.Queues {
 		for _, t := range q.Tickets {
-			record := fmt.Sprint(q.Name, " ", t.ID, " ", t.Lease)
+			record := fmt.Sprint(q.Name, " ", t.ID, " ", t.Token, " ", t.Lease)
 			first, known := s.first[record]
 			if !known {
 				s.first[record] = now
@@ -193,5 +193,5 @@ func (s *signs) released(id string) {
 // confirmed reports whether the store has confirmed the release of a ticket, and no fault has concerned its process
 // from then on: what was before is no reason for the next waiter to wait. With mu held.
 func (o *oracle) confirmed(b *part, until time.Time) bool {
-	return len(o.w.servers) == 1 && b.hold != nil && b.hold.released && b.gone.Before(until) && o.w.faulty(b.c.p.name, b.gone, until) == 0
+	return len(o.w.servers) == 1 && b.hold != nil && b.hold.released && b.hold.gone.Before(until) && o.w.faulty(b.c.p.name, b.hold.gone, until) == 0
 }

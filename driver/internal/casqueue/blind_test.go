@@ -29,6 +29,9 @@ func (s *blind) PutBlind(ctx context.Context, key string, value []byte, read Ver
 	s.wrote.Add(1)
 	v, err := s.Put(ctx, key, value, read, keep)
 	v.Number = math.MaxUint64
+	if errors.Is(err, ErrChanged) { // it has not read what is there instead
+		err = ErrChanged
+	}
 	return v, err
 }
 

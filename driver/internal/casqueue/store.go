@@ -23,7 +23,7 @@ type Store interface {
 	Set(ctx context.Context, key string, value []byte, keep time.Duration) error
 }
 
-// Blind is a Store whose Put has to ask for the new Version. Without it the engine asks each time.
+// Blind is a Store whose Put makes one request more, for the new Version.
 type Blind interface {
 	// PutBlind is Put, and may return a Version that no content has: the process will read the document before it
 	// writes it again.

@@ -68,7 +68,7 @@ type change struct {
 
 	urgent bool // others wait for it
 	queues bool // it queues a ticket
-	waits  bool // … that has to wait, and is this process's only one there
+	waits  bool // … that has to wait, and this process had none there
 	err    error
 	ended  chan struct{}
 	did    bool // it has changed the document that is being written

@@ -89,10 +89,6 @@ func (e *Engine) refresh(ctx context.Context, k kind) error {
 	own := &attempt{begun: time.Now(), over: make(chan struct{})}
 	e.asking[k] = own
 	s := e.current[k]
-	if s != nil && time.Since(s.sent)+suspendedSince(s.sent) > s.ttl {
-		e.retire(s) // the store may be about to end it, although it still answers a keep-alive
-		s = nil
-	}
 	e.mu.Unlock()
 	defer func() {
 		e.mu.Lock()
@@ -214,6 +210,9 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	defer e.unlock()
 	switch {
 	case err == nil:
+		if time.Since(s.sent)+suspendedSince(s.sent) > s.ttl {
+			e.retire(s) // the store may be about to end it, although it has answered
+		}
 		if sent.After(s.sent) {
 			s.sent = sent
 		}
