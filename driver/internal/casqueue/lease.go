@@ -110,6 +110,9 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	defer done()
 	e.mu.Lock()
 	t := e.held(&h)
+	if t != nil { // now, since seen is of now
+		d = min(d, time.Until(t.promised))
+	}
 	e.mu.Unlock()
 	if t == nil {
 		return driver.ErrLost
@@ -131,7 +134,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 			q.remove(i)
 			return true, errLapsed
 		}
-		q.Tickets[i].hold(max(min(d, time.Until(t.promised)), time.Millisecond), true)
+		q.Tickets[i].hold(max(d, time.Millisecond), true)
 		q.Tickets[i].Observed = seen
 		t.shortened = true
 		return true, nil

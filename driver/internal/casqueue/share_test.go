@@ -312,3 +312,37 @@ func TestRenewalBesideShorten(t *testing.T) {
 		})
 	}
 }
+
+// A Shorten that waits behind a slow write ends the lease no sooner than after what was left when it was called.
+func TestShortenBehindASlowWrite(t *testing.T) {
+	for _, slow := range []fault{stands, silent} {
+		bubble(t, func(b *bed) {
+			const hold = 15 * time.Second
+			e, p := b.open()
+			r := request("a", "1")
+			r.TTL, r.MinHold = hold, hold
+			b.take(e, r)
+			granted, first := time.Now(), true
+			p.with(func(verb, _ string) fault {
+				if verb == "put" && first {
+					first = false
+					return slow
+				}
+				return fine
+			})
+			go func() { _, _ = e.Acquire(b.Context(), request("a", "2")) }()
+			next := request("a", "3")
+			next.Wait = true
+			go func() { _, _ = e.Acquire(b.Context(), next) }()
+			time.Sleep(time.Millisecond)
+			_ = e.Shorten(b.Context(), r.Hold(0), hold-time.Since(granted))
+			_ = e.Close()
+			for i := 0; time.Since(granted) < hold; i++ {
+				if b.visit(request("a", fmt.Sprint("early", i))) {
+					b.Fatalf("granted after %v", time.Since(granted))
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+		})
+	}
+}
