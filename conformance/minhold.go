@@ -85,7 +85,7 @@ var minHolds = topic("min-hold",
 			}
 			_, d := e.controlled()
 			r := e.request(e.name("longer"))
-			r.TTL, r.Renewed, r.MinHold = e.ttl(), false, shortTTL
+			r.TTL, r.Renewed = e.ttl(), false
 			h := e.grant(d, r)
 			e.ok(d.(driver.Shortener).Shorten(e.within(patience), h, 10*time.Minute), "shorten")
 			e.awaitQueueWithin(e.leaseEnd(r.TTL).plus(r.TTL, "the lease (D20)"), r.Name, 0)
