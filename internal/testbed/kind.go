@@ -83,6 +83,9 @@ func (k *kind) missing(tb testing.TB, why error) {
 	if Required() && !k.optional || os.Getenv("LOCKER_TEST_REQUIRE") == "all" {
 		tb.Fatalf(hint, k.name, why, k.name, k.env())
 	}
+	if !Required() {
+		tb.Skipf("no %s server: %v, or name one in %s", k.name, why, k.env())
+	}
 	tb.Skipf(hint, k.name, why, k.name, k.env())
 }
 
