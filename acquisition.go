@@ -296,7 +296,7 @@ func (a *acquisition) joined() {
 	a.c.answersAgain()
 	a.setQueued()
 	if a.owned != nil {
-		a.owned.joined()
+		a.c.leases.joined(a.owned)
 	}
 	if a.waited || len(a.c.observers) == 0 {
 		return

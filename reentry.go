@@ -101,7 +101,12 @@ func (ls *leases) failOwned(key ownerKey, o *owned) {
 }
 
 // joined notifies the goroutines that wait for o that its ticket is queued.
-func (o *owned) joined() {
+func (ls *leases) joined(o *owned) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if o.lease != nil {
+		return // a driver says so late
+	}
 	select {
 	case <-o.queued: // queued again
 	default:

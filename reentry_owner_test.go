@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
 )
 
@@ -310,4 +311,20 @@ func TestSlowObserverOfAnOwnersGrant(t *testing.T) {
 			t.Error("the ticket is left")
 		}
 	})
+}
+
+// A driver that says only after the grant that the ticket is queued does no harm.
+func TestJoinedLate(t *testing.T) {
+	s := newStub()
+	joined := make(chan func(), 1)
+	s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+		joined <- r.Joined
+		r.Joined = nil
+		return next(ctx, r)
+	}
+	l := locker.New(s)
+	defer l.Close()
+	k := acquire(t, l, "a", locker.WithOwner("me"))
+	(<-joined)()
+	release(t, k)
 }
