@@ -75,3 +75,22 @@ func TestHastenedTwice(t *testing.T) {
 		t.Error("it waits for the silent node")
 	}
 }
+
+// A waiter that is queued does not keep its proposal, which is 5 KB.
+func TestQueuedKeepsNoProposal(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t)
+	if _, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "holder", TTL: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	queued, ctx := make(chan struct{}), t.Context()
+	go func() {
+		_, _ = x.d.Acquire(ctx, driver.Request{Name: "name", ID: "waiter", TTL: time.Hour, Wait: true, Joined: func() { close(queued) }})
+	}()
+	<-queued
+	x.d.mu.Lock()
+	defer x.d.mu.Unlock()
+	if x.d.waiter("waiter").asked != nil {
+		t.Error("it keeps its proposal")
+	}
+}

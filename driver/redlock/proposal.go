@@ -110,6 +110,7 @@ func (d *Driver) propose(ctx context.Context, t *ticket, number uint64, mode, or
 	p.again = number == t.number // no larger number follows, and the last node may make the majority
 	p.asked = time.Now()
 	d.attempts(t, p)
+	defer d.attempts(t, nil)
 	err := p.ask(ctx, func(*node) *redisqueue.Call { return d.acquireCall(t, t.r.TTL, number, p.attempt, mode, origin) })
 	p.mu.Lock()
 	defer p.mu.Unlock()

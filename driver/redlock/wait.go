@@ -65,7 +65,7 @@ func (d *Driver) settle(w *waiter) {
 	d.change(w.t.r.ID, func(w *waiter) { w.asking, w.absent = false, 0 })
 }
 
-// attempts notes the proposal that is under way for a ticket, if that is waited for.
+// attempts notes the proposal that is under way for a ticket, if that is waited for; nil: none is.
 func (d *Driver) attempts(t *ticket, p *proposal) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
