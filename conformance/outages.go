@@ -119,7 +119,7 @@ var outages = topic("outage",
 			before := e.queueOf(name)
 			begun := time.Now()
 			s.kill()
-			e.sleep(slack)
+			e.sleep(min(e.liveness()/4, slack))
 			s.start()
 			out := time.Since(begun)
 			e.worksAgain(cs...)
@@ -129,10 +129,9 @@ var outages = topic("outage",
 			e.holds(k, "after a restart of the store that was shorter than its lease")
 			// The last heartbeat was before the outage, and the next one needs a new
 			// connection: only a third of the interval is left for the outage.
-			liveness := e.bounds(locker.DefaultTTL).Liveness
-			short := out < liveness/3
+			short := out < e.bounds(locker.DefaultTTL).Liveness/3
 			for _, p := range ps {
-				p.moves = out > liveness/2
+				p.moves = !short
 			}
 			e.eventually(e.afterOutage(), "waiting for the waiters to be queued", func() error {
 				queue := e.queueOf(name)
