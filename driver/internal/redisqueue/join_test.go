@@ -11,6 +11,18 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
+// newJoins returns a pipe to a server of its own.
+func newJoins(t *testing.T) (*redis.Client, *Pipe, Keys) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()})
+	p := NewPipe(client)
+	t.Cleanup(func() {
+		p.Close(time.Second)
+		_ = client.Close()
+	})
+	return client, p, Keys{Prefix: "test"}
+}
+
 func acquireCall(keys Keys, name, id string) *Call {
 	c := keys.Call(Acquire, []string{keys.Main(name), "fence"}, nil, 60_000, "process 0 0 ", "xw")
 	c.SetArg(0, c.Ticket(id, true))
@@ -32,10 +44,7 @@ func runJoined(t *testing.T, p *Pipe, calls ...*Call) {
 // the run leaves out are run alone. The server does not know the scripts at first.
 func TestJoin(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()})
-	defer client.Close()
-	p, keys := NewPipe(client), Keys{Prefix: "test"}
-	defer p.Close(time.Second)
+	client, p, keys := newJoins(t)
 	run := func(calls ...*Call) { runJoined(t, p, calls...) }
 	acquire := func(name, id string) *Call { return acquireCall(keys, name, id) }
 	release := func(name, id string) *Call {
@@ -88,10 +97,7 @@ func TestJoin(t *testing.T) {
 // TestJoinWithoutMemory: where memory is short, the holder that is asked for again is granted, as it is alone.
 func TestJoinWithoutMemory(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()})
-	defer client.Close()
-	p, keys := NewPipe(client), Keys{Prefix: "test"}
-	defer p.Close(time.Second)
+	client, p, keys := newJoins(t)
 	first := acquireCall(keys, "name", "a")
 	runJoined(t, p, first)
 	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
@@ -110,10 +116,7 @@ func TestJoinWithoutMemory(t *testing.T) {
 // TestJoinWithABadFence: the first request alone overwrites a fence key that is no number.
 func TestJoinWithABadFence(t *testing.T) {
 	t.Parallel()
-	client := redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()})
-	defer client.Close()
-	p, keys := NewPipe(client), Keys{Prefix: "test"}
-	defer p.Close(time.Second)
+	client, p, keys := newJoins(t)
 	if err := client.Set(t.Context(), "fence", "none", 0).Err(); err != nil {
 		t.Fatal(err)
 	}

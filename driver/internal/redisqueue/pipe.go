@@ -184,8 +184,9 @@ func (p *Pipe) Close(bound time.Duration) {
 }
 
 // run sends a batch by hash, and then again the calls whose scripts the server does not
-// know. Calls that a run of a script for several has left out begin again, alone. It returns how many it has sent, and why the server was not reached, if it was not.
-// The calls are no longer its own when it returns: their callers may begin them again.
+// know. Calls that a run for several has left out begin again, alone. It returns how many
+// it has sent, and why the server was not reached, if it was not. The calls are no longer
+// its own when it returns: their callers may begin them again.
 func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 	live := batch[:0]
 	for _, c := range batch {
