@@ -452,6 +452,9 @@ func (r *runner) check(lives *sync.WaitGroup) {
 	w.sleep(b.Crash + time.Minute + recovery)
 	for _, name := range r.names() {
 		q, err := p.client.Inspect(context.Background(), name)
+		if w.isStopped() {
+			return
+		}
 		if err != nil || len(q.Tickets) > 0 {
 			w.fail("the queue of %s is not empty in the end: %v, %+v", name, err, q.Tickets)
 		}
@@ -470,6 +473,9 @@ func (r *runner) free(p *process, names []string, bound time.Duration) {
 	for _, name := range names {
 		begun := time.Now()
 		k, err := p.client.Acquire(context.Background(), name, locker.WithTTL(10*time.Second), locker.WithWait(bound))
+		if w.isStopped() {
+			return // the checker was closed, too
+		}
 		if err != nil {
 			q, _ := p.client.Inspect(context.Background(), name)
 			w.fail("%s was not free within %v after all had ended (the longest lease was %v): %v; queue: %+v", name, bound, r.o.longest, err, q.Tickets)
@@ -477,7 +483,7 @@ func (r *runner) free(p *process, names []string, bound time.Duration) {
 		}
 		w.step("checker has %s after %v", name, time.Since(begun))
 		r.o.free(name, begun)
-		if err := k.Release(context.Background()); err != nil {
+		if err := k.Release(context.Background()); err != nil && !w.isStopped() {
 			w.fail("checker: release: %v", err)
 		}
 	}
