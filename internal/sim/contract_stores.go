@@ -114,7 +114,7 @@ func (n *node) here(name, id string) (there bool, until time.Time) {
 			}
 		}
 		if h, e := live(":"+side+"h"), live(":"+side+"e"); h != nil && e != nil && strings.HasSuffix(*main.text, " *") {
-			if _, ok := h.zset[id]; ok {
+			if _, ok := h.zset[id]; ok && n.time() <= int64(e.zset[id]) {
 				return true, trueTime(n.s.w, int64(e.zset[id]), n.ahead, n.rate)
 			}
 		}

@@ -78,6 +78,13 @@ func (w *world) barred(id string) bool {
 	return w.excused(func(e *redisExcuses) bool { return e.barred[id] > 0 })
 }
 
+// mayLack reports whether one of those tickets may have had no majority lately: a node of Redlock has refused its number, and another
+// was out of reach.
+func (w *world) mayLack(process string, tickets []string) bool {
+	return slices.ContainsFunc(tickets, w.barred) &&
+		slices.ContainsFunc(w.servers, func(s *server) bool { return !w.reachable(process, s, 2*silence) })
+}
+
 // proposed is a request for a ticket, as a node of Redlock gets it.
 type proposed struct {
 	name, id      string
