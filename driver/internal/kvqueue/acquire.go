@@ -156,8 +156,7 @@ func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) 
 		e.wait(t) // its caller had given up, and the queue may not have been watched since
 		t.queue.reread()
 	}
-	s := t.state
-	wanted := s == held || s == waiting && r.Wait
+	wanted := t.state == held || t.state == waiting && r.Wait
 	if wanted {
 		e.join(t)
 	}
@@ -165,12 +164,8 @@ func (e *Engine) known(ctx context.Context, r *driver.Request) (*ticket, error) 
 	if wanted {
 		return t, nil
 	}
-	err := e.remove(ctx, t)
-	switch {
-	case err != nil && !errors.Is(err, driver.ErrLost):
+	if err := e.remove(ctx, t); err != nil && !errors.Is(err, driver.ErrLost) {
 		return nil, err
-	case s == waiting || s == leaving && !r.Wait:
-		return nil, driver.ErrNotAcquired
 	}
 	return nil, nil
 }

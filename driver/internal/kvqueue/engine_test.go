@@ -26,6 +26,10 @@ func inBubble(t *testing.T, f func(b *bed)) {
 		b.e.NotifyLoss(func(h driver.Hold, cause error) { b.lost[h.ID] = cause })
 		f(b)
 		b.store.with(nil)
+		synctest.Wait()
+		for _, e := range append(b.others, b.e) {
+			b.counts(e)
+		}
 		for _, e := range append(b.others, b.e) {
 			if err := e.Close(); err != nil {
 				t.Error(err)
@@ -35,6 +39,36 @@ func inBubble(t *testing.T, f func(b *bed)) {
 			t.Errorf("%d sessions are left after Close", n)
 		}
 	})
+}
+
+// counts checks that the books of an engine agree with each other.
+func (b *bed) counts(e *Engine) {
+	b.Helper()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	tickets, needed := make(map[*session]int), make(map[*session]int)
+	for id, t := range e.tickets {
+		tickets[t.session]++
+		needed[t.session] += t.callers
+		if t.ID != id || t.state == gone || e.keys[t.Key] != t || e.queues[t.Name] != t.queue || t.queue.slots[t.slot] != t {
+			b.Errorf("ticket %s, in state %d, is not kept as it should be", id, t.state)
+		}
+	}
+	for s := range e.sessions {
+		if s.tickets != tickets[s] || s.needed != needed[s] {
+			b.Errorf("session %s counts %d tickets and %d calls, want %d and %d", s.id, s.tickets, s.needed, tickets[s], needed[s])
+		}
+	}
+	free := 0
+	for _, q := range e.queues {
+		free += len(q.slots) - len(q.free)
+		if len(q.slots) == len(q.free) && q.watcher == nil {
+			b.Errorf("queue %s is kept for nothing", q.name)
+		}
+	}
+	if n := len(e.tickets); len(e.keys) != n || free != n {
+		b.Errorf("%d tickets have %d keys and %d slots", n, len(e.keys), free)
+	}
 }
 
 // another returns an engine of another process on the same store.

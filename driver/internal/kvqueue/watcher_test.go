@@ -202,7 +202,7 @@ func TestRestoredBeforePut(t *testing.T) {
 				other := b.another()
 				b.get(other, request("a", "0"))
 				if more {
-					b.drop(other, b.get(other, request("b", "0")))
+					b.drop(other, b.get(other, request("b", "x")))
 				}
 				w := b.wait(b.e, request("a", "1"))
 				b.store.restore("a", 1)
