@@ -359,6 +359,7 @@ func TestShorten(t *testing.T) {
 		if n := b.store.count("move"); n != 1 {
 			t.Errorf("%d moves, want one", n)
 		}
+		b.counts(e)
 		begun := time.Now()
 		b.others = nil
 		if err := e.Close(); err != nil {
