@@ -305,6 +305,49 @@ func TestUnansweredRelease(t *testing.T) {
 	})
 }
 
+// The withdrawal of a ticket whose put was not answered is not answered either: it is repeated, as one.
+func TestUnansweredWithdrawal(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		r := request("a", "1")
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "put" && done || what == "withdraw" && !done {
+				return errFakeLost
+			}
+			return nil
+		})
+		if _, err := b.e.Acquire(b.Context(), r); !errors.Is(err, errFakeLost) {
+			t.Fatalf("acquire: %v", err)
+		}
+		if err := b.e.Release(b.Context(), r.Hold(0)); !errors.Is(err, errFakeLost) {
+			t.Fatalf("release: %v", err)
+		}
+		b.store.with(nil)
+		b.drop(b.e, r.Hold(0))
+		if n := b.store.queued("a"); n > 0 {
+			t.Errorf("%d tickets are queued", n)
+		}
+	})
+}
+
+// A ticket has gone with its session: its release says so, and the ticket is forgotten.
+func TestReleaseAfterItsSession(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, request("a", "1"))
+		b.store.with(func(what, _ string, _ bool) error {
+			if what == "delete" {
+				return ErrSessionOver
+			}
+			return nil
+		})
+		if err := b.e.Release(b.Context(), h); !errors.Is(err, driver.ErrLost) || errors.Is(err, ErrSessionOver) {
+			t.Errorf("%v, want ErrLost alone", err)
+		}
+		if n := len(b.e.tickets); n > 0 {
+			t.Errorf("%d tickets are known", n)
+		}
+	})
+}
+
 // A put that is answered after its session has ended leaves nothing.
 func TestSessionOverBeforeAnswer(t *testing.T) {
 	inBubble(t, func(b *bed) {
