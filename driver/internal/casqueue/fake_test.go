@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -289,8 +290,36 @@ func (b *bed) open(opts ...func(*Options)) (*Engine, *process) {
 		opt(&o)
 	}
 	e := New(o)
-	b.Cleanup(func() { _ = e.Close() })
+	b.Cleanup(func() {
+		_ = e.Close()
+		b.books(e)
+	})
 	return e, p
+}
+
+// books checks that what an engine knows of its tickets agrees, when nothing is under way.
+func (b *bed) books(e *Engine) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, t := range e.tickets {
+		_, waits := e.waiting[t]
+		if t.id != id || t.state == ended || !slices.Contains(t.file.own, t) || e.files[t.file.key] != t.file || waits != (t.state < held) {
+			b.Errorf("ticket %s, in state %d, is not kept as it should be", id, t.state)
+		}
+	}
+	for t := range e.waiting {
+		if e.tickets[t.id] != t {
+			b.Errorf("ticket %s waits, and is not known", t.id)
+		}
+	}
+	for key, f := range e.files {
+		if f.key != key || f.writing || len(f.changes) > 0 || slices.ContainsFunc(f.own, func(t *ticket) bool { return e.tickets[t.id] != t || t.file != f }) {
+			b.Errorf("document %s: %d changes, writing %t, tickets %v", key, len(f.changes), f.writing, f.own)
+		}
+	}
+	if len(e.entering) > 0 {
+		b.Errorf("still entering: %v", e.entering)
+	}
 }
 
 func request(name, id string) driver.Request {

@@ -178,7 +178,7 @@ func TestAnsweredWhileCallerGoes(t *testing.T) {
 			if i%2 == 0 {
 				b.take(e, request("a", "0"))
 			}
-			b.take(e, request("b", "0"))
+			b.take(e, request("b", "9"))
 			const requests = 200 * time.Microsecond // in which the bubble's store answers a get and a put
 			ctx, cancel := context.WithTimeout(b.Context(), requests)
 			defer cancel()
