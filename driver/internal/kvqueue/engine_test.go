@@ -55,6 +55,9 @@ func (b *bed) counts(e *Engine) {
 		}
 	}
 	for s := range e.sessions {
+		if s.over {
+			b.Errorf("session %s is over, and known", s.id)
+		}
 		if s.tickets != tickets[s] || s.needed != needed[s] {
 			b.Errorf("session %s counts %d tickets and %d calls, want %d and %d", s.id, s.tickets, s.needed, tickets[s], needed[s])
 		}
