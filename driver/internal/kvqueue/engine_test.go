@@ -23,7 +23,12 @@ func inBubble(t *testing.T, f func(b *bed)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{T: t, store: newFake(), lost: make(map[string]error)}
 		b.e = New(Options{Store: b.store})
-		b.e.NotifyLoss(func(h driver.Hold, cause error) { b.lost[h.ID] = cause })
+		b.e.NotifyLoss(func(h driver.Hold, cause error) {
+			if b.lost[h.ID] != nil {
+				b.Errorf("the loss of %s is notified again: %v", h.ID, cause)
+			}
+			b.lost[h.ID] = cause
+		})
 		f(b)
 		b.store.with(nil)
 		synctest.Wait()

@@ -60,6 +60,17 @@ func TestUndoneRenewals(t *testing.T) {
 			_ = b.e.Release(b.Context(), h)
 			return h
 		}, unknown, nil},
+		{"its put was not answered", func(b *bed) driver.Hold {
+			b.store.with(func(what, _ string, done bool) error {
+				if what == "put" && done {
+					return errFakeLost
+				}
+				return nil
+			})
+			_, _ = b.e.Acquire(b.Context(), request("a", "1"))
+			b.store.with(nil)
+			return driver.Hold{Name: "a", ID: "1"}
+		}, unknown, nil},
 		{"nobody knows it", func(*bed) driver.Hold { return driver.Hold{Name: "a", ID: "1"} }, lost, nil},
 		{"it is another's", func(b *bed) driver.Hold { return b.get(b.another(), request("a", "1")) }, unknown, nil},
 	} {
@@ -115,6 +126,19 @@ func TestRenewalsOfTwoSessions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A renewal for less than is left of a lease that nobody renews on schedule does not shorten it.
+func TestRenewalDoesNotShorten(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h := b.get(b.e, unrenewed("a", "1", 30*time.Second))
+		for range 4 { // of the lease, which ends after 30s
+			if err := b.e.Renew(b.Context(), h, 5*time.Second); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(7 * time.Second)
+		}
+	})
 }
 
 // After Close no ticket is renewed.
