@@ -21,13 +21,6 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// ownFile is the environment that names a store of the test's own, a file.
-func ownFile(t *testing.T) (env, url string) {
-	t.Helper()
-	url = "sqlite://" + filepath.Join(t.TempDir(), "locks.db")
-	return "LOCKER_URL=" + url, url
-}
-
 // What people of flock are used to: -n, -w with seconds, -E, -s.
 func TestRunFlagsOfFlock(t *testing.T) {
 	t.Parallel()
