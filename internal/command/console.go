@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/console"
 )
@@ -92,7 +93,7 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	clients, err := openAll(ctx, urls)
+	clients, err := openAll(ctx, urls, locker.WithAnswerTimeout(5*time.Second)) // the page says soon that a store is away
 	defer func() { err = errors.Join(err, closeAll(clients)) }()
 	if err != nil {
 		return err

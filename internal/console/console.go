@@ -9,19 +9,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
-// A Source is what the console needs of a store. A *locker.Client is one. If it has the method
-// ServerVersion of a Client, the page shows what that returns; if it has Ping, metrics tell whether
-// a store that cannot list is up.
+// A Source is what the console needs of a store: a *locker.Client is one. It bounds its requests.
 type Source interface {
-	List(ctx context.Context) ([]string, error)
-	Inspect(ctx context.Context, name string) (locker.Queue, error)
+	queues.Source
 	Break(ctx context.Context, name string, token uint64) error
+	Ping(ctx context.Context) error
+	ServerVersion(ctx context.Context) (string, error)
 }
-
-var _ Source = (*locker.Client)(nil)
 
 // A Store is a Source and the name that people know it by, without credentials.
 type Store struct {

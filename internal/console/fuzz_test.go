@@ -12,7 +12,10 @@ import (
 )
 
 // counted is a Source that counts what is broken.
-type counted struct{ broken atomic.Int64 }
+type counted struct {
+	fake
+	broken atomic.Int64
+}
 
 func (*counted) List(context.Context) ([]string, error) { return []string{"a"}, nil }
 

@@ -64,6 +64,10 @@ func (f *fake) Inspect(_ context.Context, name string) (locker.Queue, error) {
 
 func (f *fake) Break(context.Context, string, uint64) error { return locker.ErrUnsupported }
 
+func (f *fake) Ping(context.Context) error { return nil }
+
+func (f *fake) ServerVersion(context.Context) (string, error) { return "", locker.ErrUnsupported }
+
 // run starts a poller of f in a bubble.
 func run(t *testing.T, f *fake) *store {
 	t.Helper()
