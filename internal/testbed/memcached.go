@@ -24,7 +24,7 @@ var memcached = &kind{
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
-	ready: func(ctx context.Context, addr string) error {
+	ready: func(ctx context.Context, addr string, _ options) error {
 		answer, err := memcachedCall(ctx, addr, "version")
 		if err == nil && !strings.HasPrefix(answer, "VERSION ") && !strings.HasPrefix(answer, "CLIENT_ERROR unauthenticated") {
 			err = fmt.Errorf("memcached answers %q", answer)

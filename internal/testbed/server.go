@@ -94,14 +94,6 @@ func (s *Server) must(verb string, f func(*process) error) {
 	}
 }
 
-// ready asks the server once.
-func (s *Server) ready(ctx context.Context) error {
-	if s.opts.secured() {
-		return s.kind.secured(ctx, s.addr, s.opts)
-	}
-	return s.kind.ready(ctx, s.addr)
-}
-
 // await polls the server until it answers. Pauses and tries are short at first
 // because a start is short, a few milliseconds for most servers; and a question
 // put to a server that is not ready yet may be answered late.
@@ -111,7 +103,7 @@ func (s *Server) await() error {
 	pause, limit := time.Millisecond, 100*time.Millisecond
 	for ; ; pause = min(2*pause, 20*time.Millisecond) {
 		try, cancelTry := context.WithTimeout(ctx, limit)
-		err := s.ready(try)
+		err := s.kind.ready(try, s.addr, s.opts)
 		if try.Err() != nil { // or the machine is too busy for such haste
 			limit = min(2*limit, 5*time.Second)
 		}
@@ -132,9 +124,6 @@ func (s *Server) await() error {
 func (k *kind) private(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	o := newOptions(opts)
-	if o.secured() && k.secured == nil {
-		tb.Fatalf("testbed: %s: TLS and ACL are for etcd and Consul", k.name)
-	}
 	if s := k.external(tb); s != nil && !o.private() {
 		return s
 	}
