@@ -35,14 +35,17 @@ func (s *Server) CanFault() bool { return s.inst != nil && !s.shared }
 
 // Kill ends the server with SIGKILL, and returns when it is gone. Killing a
 // server that is down does nothing.
-func (s *Server) Kill() { s.tb.Helper(); s.must("kill", (*process).kill) }
+func (s *Server) Kill() { s.tb.Helper(); s.must("kill", (*process).stop) }
 
 // Pause freezes the server with SIGSTOP: its connections stay open and its
 // port accepts more, and nothing is answered.
 func (s *Server) Pause() { s.tb.Helper(); s.must("pause", (*process).pause) }
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() { s.tb.Helper(); s.must("resume", (*process).resume) }
+func (s *Server) Resume() {
+	s.tb.Helper()
+	s.must("resume", func(p *process) error { p.resume(); return nil })
+}
 
 // Start starts the server again after [Server.Kill], on the same port and
 // data folder, and returns when it answers.
@@ -141,7 +144,7 @@ func (k *kind) private(tb testing.TB, opts ...Option) *Server {
 func (s *Server) own(tb testing.TB) {
 	s.tb = tb
 	tb.Cleanup(func() {
-		if err := s.inst.kill(); err != nil {
+		if err := s.inst.stop(); err != nil {
 			tb.Errorf("testbed: stop %s at %s: %v", s.kind.name, s.addr, err)
 		}
 		if tb.Failed() {
