@@ -46,11 +46,9 @@ type Options struct {
 	// prolonged; zero: it has ended. Run calls it right before it starts the command: a
 	// time that is over is ErrNotValid. Run also calls it when this process goes on after
 	// it was stopped: a command whose grace is over too is killed at once. And Run calls it
-	// every 50 ms, in another goroutine. When the right ends, the caller ends the context. Nil: it does
-	// not end.
+	// every 50 ms, in another goroutine. When the right ends, the caller ends the context.
 	Until func() time.Time
-	// Guard is the command line that runs Guard in another process; empty for
-	// none.
+	// Guard is the command line that runs Guard in another process.
 	Guard []string
 	// Log gets the text of failures that do not end the command.
 	Log func(text string)
@@ -86,9 +84,3 @@ func Look(name string) (string, error) {
 }
 
 func newMark() string { return rand.Text() }
-
-func (o *Options) log(text string) {
-	if o.Log != nil {
-		o.Log(text)
-	}
-}
