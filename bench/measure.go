@@ -185,7 +185,7 @@ func parallel(tb *bed, s subject, r *result) {
 }
 
 // contendApart is many clients on one name, each with connections of its own. The
-// figures but the requests are those of contenders.
+// figures but the requests are those of 16 clients.
 func contendApart(tb *bed, s subject, n int, r *result, column int) {
 	var count atomic.Int64
 	clients := make([]client, n)

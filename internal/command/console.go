@@ -188,10 +188,7 @@ func (f *consoleFlags) tls() (*tls.Config, error) {
 // storeTitle is a store's URL without credentials, and the prefix if it has one:
 // two stores may lie in one server.
 func storeTitle(text string) string {
-	u, err := driver.ParseURL(text)
-	if err != nil { // it has been opened
-		return "store"
-	}
+	u, _ := driver.ParseURL(text) // it has been opened
 	if prefix := u.Param("prefix", ""); prefix != "" {
 		return u.Redacted() + " " + prefix
 	}
@@ -232,10 +229,7 @@ func consoleURL(addr net.Addr, secure bool) string {
 	if secure {
 		scheme = "https"
 	}
-	host, port, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return scheme + "://" + addr.String()
-	}
+	host, port, _ := net.SplitHostPort(addr.String()) // it listens there
 	if ip := net.ParseIP(host); ip.IsUnspecified() {
 		host = "localhost"
 	}
