@@ -3,8 +3,8 @@ package console
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"sync"
