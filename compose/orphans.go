@@ -1,9 +1,10 @@
 package compose
 
 import (
-	"container/heap"
 	"context"
 	"errors"
+	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -27,8 +28,8 @@ type orphans struct {
 	tasks *background
 
 	mu      sync.Mutex
-	tickets byDue
-	running bool // there is a goroutine
+	tickets []*orphan // the one that is due first is the first
+	running bool      // there is a goroutine
 }
 
 type orphan struct {
@@ -50,7 +51,8 @@ func (o *orphans) add(h driver.Hold) {
 func (o *orphans) put(t *orphan) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	heap.Push(&o.tickets, t)
+	i := sort.Search(len(o.tickets), func(i int) bool { return o.tickets[i].due.After(t.due) })
+	o.tickets = slices.Insert(o.tickets, i, t)
 	if !o.running {
 		o.running = o.tasks.run(o.work)
 	}
@@ -94,7 +96,8 @@ func (o *orphans) next() (t *orphan, wait time.Duration) {
 	}
 	t = o.tickets[0]
 	if wait = time.Until(t.due); wait <= 0 {
-		heap.Pop(&o.tickets)
+		o.tickets[0] = nil
+		o.tickets = o.tickets[1:]
 	}
 	return t, wait
 }
@@ -119,20 +122,4 @@ func (o *orphans) remove(t *orphan) error {
 	}
 	o.put(t)
 	return err
-}
-
-// byDue implements heap.Interface.
-type byDue []*orphan
-
-func (b byDue) Len() int           { return len(b) }
-func (b byDue) Less(i, j int) bool { return b[i].due.Before(b[j].due) }
-func (b byDue) Swap(i, j int)      { b[i], b[j] = b[j], b[i] }
-func (b *byDue) Push(x any)        { *b = append(*b, x.(*orphan)) }
-
-func (b *byDue) Pop() any {
-	n := len(*b) - 1
-	t := (*b)[n]
-	clear((*b)[n:])
-	*b = (*b)[:n]
-	return t
 }

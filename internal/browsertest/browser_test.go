@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -176,7 +177,7 @@ func serve(tb testing.TB, o console.Options, stores ...console.Store) string {
 
 func newHandler(tb testing.TB, o console.Options, stores ...console.Store) http.Handler {
 	tb.Helper()
-	o.Token = token
+	o.Token, o.Logger = token, slog.New(slog.DiscardHandler)
 	if o.Every == 0 {
 		o.Every = console.MinEvery
 	}

@@ -21,13 +21,6 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// ownFile is the environment that names a store of the test's own, a file.
-func ownFile(t *testing.T) (env, url string) {
-	t.Helper()
-	url = "sqlite://" + filepath.Join(t.TempDir(), "locks.db")
-	return "LOCKER_URL=" + url, url
-}
-
 // What people of flock are used to: -n, -w with seconds, -E, -s.
 func TestRunFlagsOfFlock(t *testing.T) {
 	t.Parallel()
@@ -80,7 +73,7 @@ func TestUnknownHelp(t *testing.T) {
 func TestEmptyFlags(t *testing.T) {
 	t.Parallel()
 	for flag, args := range map[string][]string{
-		"owner": {"run", "--owner=", "a", "--", "true"}, "id": {"elect", "--id=", "--on-success=stop", "a", "--", "true"},
+		"owner": {"run", "--owner=", "a", "--", "true"},
 		"fence": {"schema", "postgres", "--fence="}, "prefix": {"schema", "mysql", "--prefix="}, "schema": {"schema", "postgres", "--schema="},
 		"token-file": {"console", "--listen=-", "--token-file="}, "read-token-file": {"console", "--listen=-", "--read-token-file="},
 		"tls-cert": {"console", "--listen=-", "--tls-cert=", "--tls-key="},
@@ -372,7 +365,7 @@ func TestOutputFails(t *testing.T) {
 		"completion", "completion bash", "completion zsh", "completion fish", "completion powershell", "__complete inspect ",
 		"list --url URL", "list --json --url URL", "inspect a --url URL", "inspect a --json --url URL", "inspect free --url URL",
 		"watch --url URL", "watch --json --url URL", "ping --url URL", "ping --json --url URL", "schema postgres", "schema mysql --json",
-		"conformance --list", "conformance --case ^inspect/empty$ --url URL", "bench --duration 100ms --clients 2 --url URL",
+		"conformance --list", "conformance --case ^inspect/empty$ --url URL", "bench --duration 1s --clients 2 --url URL",
 		"console --listen 127.0.0.1:0 --url URL", "console --listen 127.0.0.1:0 --json --url URL", "break --yes a --url URL",
 	} {
 		args := strings.Split(strings.ReplaceAll(line, "URL", url), " ")

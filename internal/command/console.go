@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/console"
 )
@@ -67,7 +68,7 @@ if it is not an IP address.`,
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` that holds the token")
 	flags.StringVar(&f.readFile, "read-token-file", "", "`FILE` that holds a second token, of those who only look")
 	flags.BoolVar(&f.allowBreak, "allow-break", false, "let those who have the token break locks")
-	f.every = console.DefaultEvery
+	f.every = time.Second
 	addDuration(flags, &f.every, "every", "", "shortest `DURATION` between two polls of a store")
 	flags.StringArrayVar(&f.hosts, "host", nil, "`NAME` by which browsers reach the console, besides localhost and IP addresses")
 	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with the certificate, in PEM: serve https")
@@ -92,7 +93,7 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	clients, err := openAll(ctx, urls)
+	clients, err := openAll(ctx, urls, locker.WithAnswerTimeout(5*time.Second)) // the page says soon that a store is away
 	defer func() { err = errors.Join(err, closeAll(clients)) }()
 	if err != nil {
 		return err
@@ -187,10 +188,7 @@ func (f *consoleFlags) tls() (*tls.Config, error) {
 // storeTitle is a store's URL without credentials, and the prefix if it has one:
 // two stores may lie in one server.
 func storeTitle(text string) string {
-	u, err := driver.ParseURL(text)
-	if err != nil { // it has been opened
-		return "store"
-	}
+	u, _ := driver.ParseURL(text) // it has been opened
 	if prefix := u.Param("prefix", ""); prefix != "" {
 		return u.Redacted() + " " + prefix
 	}
@@ -231,10 +229,7 @@ func consoleURL(addr net.Addr, secure bool) string {
 	if secure {
 		scheme = "https"
 	}
-	host, port, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return scheme + "://" + addr.String()
-	}
+	host, port, _ := net.SplitHostPort(addr.String()) // it listens there
 	if ip := net.ParseIP(host); ip.IsUnspecified() {
 		host = "localhost"
 	}

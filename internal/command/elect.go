@@ -31,7 +31,7 @@ type elect struct {
 	*program
 	lease leaseFlags
 
-	id, note             string
+	note                 string
 	onSuccess, onFailure string
 	delay                time.Duration
 
@@ -92,7 +92,6 @@ term), LOCKER_OWNER and LOCKER_RUN_ID.`,
 	f.StringVar(&e.onFailure, "on-failure", stepDown, "`WHAT` follows when it ends with another code")
 	e.delay = time.Second
 	addDuration(f, &e.delay, "delay", "", "`DURATION` before the command is started again")
-	f.StringVar(&e.id, "id", "", "`ID` of this candidate (default: one that names this process)")
 	f.StringVar(&e.note, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
 	e.lease.add(f, "`DURATION` after which a leader that was killed is replaced (default: the URL's ttl, or 15s)")
 	a.addVoice(f)
@@ -157,9 +156,6 @@ func (e *elect) options() []election.Option {
 	if e.noteSet {
 		opts = append(opts, election.WithNote(e.note))
 	}
-	if e.id != "" {
-		opts = append(opts, election.WithID(e.id))
-	}
 	return opts
 }
 
@@ -189,10 +185,7 @@ func (e *elect) campaign(ctx context.Context, candidate *election.Election) erro
 
 // lead is one term: it runs the command again and again.
 func (e *elect) lead(ctx context.Context, term *election.Term) error {
-	lock, ok := locker.FromContext(ctx)
-	if !ok {
-		return errors.New("a term without a lock")
-	}
+	lock, _ := locker.FromContext(ctx) // a term has one
 	env := []string{
 		"LOCKER_NAME=" + e.name, fmt.Sprintf("LOCKER_TOKEN=%d", term.Token()), "LOCKER_OWNER=" + lock.Owner(),
 	}

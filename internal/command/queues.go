@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 // queueJSON is a queue as --json prints it.
@@ -82,44 +80,17 @@ func tally(q locker.Queue) (holders, waiters int) {
 	return holders, waiters
 }
 
-// readsAtOnce is how many queues are read at a time.
-const readsAtOnce = 16
-
 // readQueues reads the queues whose names begin with prefix, in the order of
 // their names. A name that has become free meanwhile is left out.
-func readQueues(ctx context.Context, c *locker.Client, prefix string) ([]locker.Queue, error) {
-	names, err := c.List(ctx)
+func readQueues(ctx context.Context, c *locker.Client, prefix string) (list []locker.Queue, err error) {
+	readings, err := queues.Read(ctx, c, prefix)
 	if errors.Is(err, locker.ErrUnsupported) {
 		err = exit(ExitUsage, err, "locker inspect NAME: this store cannot list names, but shows the lock of one")
 	}
-	if err != nil {
-		return nil, err
+	for _, r := range readings {
+		list = append(list, r.Queue)
 	}
-	all := make([]locker.Queue, len(names))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(readsAtOnce)
-	for i, name := range names {
-		if !strings.HasPrefix(name, prefix) {
-			continue
-		}
-		group.Go(func() (err error) {
-			all[i], err = c.Inspect(ctx, name)
-			if errors.Is(err, locker.ErrInvalidName) {
-				return nil // another program has put it there, and it is no lock
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	queues := all[:0]
-	for _, q := range all {
-		if len(q.Tickets) > 0 {
-			queues = append(queues, q)
-		}
-	}
-	return queues, nil
+	return list, err
 }
 
 var ticketHead = []string{"", "TOKEN", "OWNER", "KIND", "FOR", "LEASE", "NOTE"}

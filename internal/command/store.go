@@ -85,8 +85,8 @@ func (a *app) open(ctx context.Context) (*locker.Client, error) {
 }
 
 // openURL opens one store.
-func openURL(ctx context.Context, u string) (*locker.Client, error) {
-	c, err := locker.Open(ctx, u)
+func openURL(ctx context.Context, u string, opts ...locker.ClientOption) (*locker.Client, error) {
+	c, err := locker.Open(ctx, u, opts...)
 	if err != nil {
 		return nil, notOpened(err)
 	}
@@ -140,9 +140,9 @@ func openDriver(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 }
 
 // openAll opens the stores of several URLs. If it fails, it returns those that it has opened.
-func openAll(ctx context.Context, urls []string) (cs []*locker.Client, err error) {
+func openAll(ctx context.Context, urls []string, opts ...locker.ClientOption) (cs []*locker.Client, err error) {
 	for _, u := range urls {
-		c, err := openURL(ctx, u)
+		c, err := openURL(ctx, u, opts...)
 		if err != nil {
 			return cs, err
 		}

@@ -1,6 +1,11 @@
 // Package commandtest runs the command line of locker as a process.
 //
-//	func TestMain(m *testing.M) { commandtest.Main(m) }
+//	func TestMain(m *testing.M) {
+//		if filepath.Base(os.Args[0]) == "locker" {
+//			os.Exit(command.Main(…))
+//		}
+//		commandtest.Main(m)
+//	}
 //
 //	func TestThing(t *testing.T) {
 //		srv := testbed.SharedRedis(t)
@@ -8,13 +13,13 @@
 //		if r.Code != 0 { t.Fatal(r) }
 //	}
 //
-// The program is built once for a test process, with the race detector if the
-// tests have it. It runs in an environment of its own: nothing of the tester's
-// LOCKER_… variables, a folder of its own for its state, no colours.
+// The process is the test binary under the name locker, so TestMain has to be
+// locker's main function when it is called so. It runs in an environment of its own:
+// nothing of the tester's LOCKER_… variables, a folder of its own for its state, no
+// colours.
 package commandtest
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,10 +27,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,13 +39,6 @@ import (
 
 // patience is how long a process may take for anything before the test fails.
 const patience = time.Minute
-
-var built struct {
-	once   sync.Once
-	folder string
-	path   string
-	err    error
-}
 
 // Main is testbed.RunChild and the tests, and looks for leaked goroutines at the
 // end. It ends the process.
@@ -57,42 +52,21 @@ func Main(m *testing.M) {
 	}
 	// A Redis client that was closed while its server was away ends its dials within a second.
 	dials := goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial")
-	goleak.VerifyTestMain(m, dials, goleak.Cleanup(func(code int) {
-		if built.folder != "" {
-			os.RemoveAll(built.folder)
-		}
-		os.Exit(code)
-	}))
+	goleak.VerifyTestMain(m, dials)
 }
 
 // Binary returns the path of the program.
 func Binary(tb testing.TB) string {
 	tb.Helper()
-	built.once.Do(build)
-	if built.err != nil {
-		tb.Fatal(built.err)
+	self, err := os.Executable()
+	path := filepath.Join(tb.TempDir(), "locker")
+	if err == nil {
+		err = os.Symlink(self, path)
 	}
-	return built.path
-}
-
-func build() {
-	if built.folder, built.err = os.MkdirTemp("", "locker-command-"); built.err != nil {
-		return
-	}
-	built.path = filepath.Join(built.folder, "locker")
-	args := []string{"build", "-o", built.path}
-	if raceDetector() {
-		args = append(args, "-race")
-	}
-	out, err := exec.CommandContext(context.Background(), "go", append(args, "github.com/lockerproject/locker/cmd/locker")...).CombinedOutput()
 	if err != nil {
-		built.err = fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, out)
+		tb.Fatal(err)
 	}
-}
-
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+	return path
 }
 
 // Cmd is one run of the program. What it does not say is as in exec.Cmd; standard

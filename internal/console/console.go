@@ -9,19 +9,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
-// A Source is what the console needs of a store. A *locker.Client is one. If it has the method
-// ServerVersion of a Client, the page shows what that returns; if it has Ping, metrics tell whether
-// a store that cannot list is up.
+// A Source is what the console needs of a store: a *locker.Client is one. It bounds its requests.
 type Source interface {
-	List(ctx context.Context) ([]string, error)
-	Inspect(ctx context.Context, name string) (locker.Queue, error)
+	queues.Source
 	Break(ctx context.Context, name string, token uint64) error
+	Ping(ctx context.Context) error
+	ServerVersion(ctx context.Context) (string, error)
 }
-
-var _ Source = (*locker.Client)(nil)
 
 // A Store is a Source and the name that people know it by, without credentials.
 type Store struct {
@@ -41,17 +38,15 @@ type Options struct {
 	// Hosts are names, without port, by which browsers reach the console besides
 	// localhost and IP addresses.
 	Hosts []string
-	// Every is the shortest time between two polls of a store; 0 is DefaultEvery.
+	// Every is the shortest time between two polls of a store.
 	Every time.Duration
-	// Logger gets logins and breaks, never a token. Nil discards.
+	// Logger gets logins and breaks, never a token.
 	Logger *slog.Logger
 }
 
 const (
 	// MinToken is the length of the shortest token, in bytes.
 	MinToken = 16
-	// DefaultEvery is the time between two polls.
-	DefaultEvery = time.Second
 	// MinEvery is the shortest time that may be asked for.
 	MinEvery = 100 * time.Millisecond
 
@@ -77,7 +72,7 @@ type Console struct {
 
 // New makes a Console over stores that are open, which it does not close.
 func New(stores []Store, o Options) (*Console, error) {
-	if err := o.check(stores); err != nil {
+	if err := o.check(); err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	c := &Console{
@@ -85,9 +80,6 @@ func New(stores []Store, o Options) (*Console, error) {
 		cross: http.NewCrossOriginProtection(), streams: make(chan struct{}, maxStreams),
 	}
 	c.options.Token, c.options.ReadToken = "", "" // their digests suffice
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	for _, s := range stores {
 		st := newStore(s, o.Every)
@@ -98,13 +90,8 @@ func New(stores []Store, o Options) (*Console, error) {
 	return c, nil
 }
 
-func (o *Options) check(stores []Store) error {
-	if o.Every == 0 {
-		o.Every = DefaultEvery
-	}
+func (o *Options) check() error {
 	switch {
-	case len(stores) == 0:
-		return errors.New("no store to show")
 	case len(o.Token) < MinToken:
 		return fmt.Errorf("the token has %d characters; it needs at least %d", len(o.Token), MinToken)
 	case o.ReadToken != "" && len(o.ReadToken) < MinToken:
@@ -113,11 +100,6 @@ func (o *Options) check(stores []Store) error {
 		return errors.New("the token of those who only look is that of those who may break locks")
 	case o.Every < MinEvery:
 		return fmt.Errorf("polling every %v is too often; the least is %v", o.Every, MinEvery)
-	}
-	for _, s := range stores {
-		if s.Source == nil {
-			return fmt.Errorf("the store %q is nil", s.Name)
-		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,7 +13,10 @@ import (
 )
 
 // counted is a Source that counts what is broken.
-type counted struct{ broken atomic.Int64 }
+type counted struct {
+	fake
+	broken atomic.Int64
+}
 
 func (*counted) List(context.Context) ([]string, error) { return []string{"a"}, nil }
 
@@ -29,7 +33,7 @@ func (c *counted) Break(context.Context, string, uint64) error {
 // breaks a lock, if it asks for that; and no answer has the token.
 func FuzzRequest(f *testing.F) {
 	src := new(counted)
-	con, err := New([]Store{{"counted://", src}}, Options{Token: testToken, AllowBreak: true})
+	con, err := New([]Store{{"counted://", src}}, Options{Token: testToken, AllowBreak: true, Every: MinEvery, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		f.Fatal(err)
 	}

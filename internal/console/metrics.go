@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 // figures are what a scrape says of one store.
@@ -60,13 +60,9 @@ func label(text string) string {
 
 // figures asks the store once.
 func (s *store) figures(r *http.Request) (f figures) {
-	seen, err := s.ask(r.Context())
-	if pinger, pings := s.Source.(interface {
-		Ping(ctx context.Context) error
-	}); pings && errors.Is(err, locker.ErrUnsupported) {
-		ctx, cancel := context.WithTimeout(r.Context(), askWithin)
-		defer cancel()
-		f.unread, err = true, pinger.Ping(ctx)
+	seen, err := queues.Read(r.Context(), s.Source, "")
+	if errors.Is(err, locker.ErrUnsupported) { // it cannot list
+		f.unread, err = true, s.Source.Ping(r.Context())
 	}
 	if err != nil {
 		return figures{unread: true}
@@ -74,14 +70,14 @@ func (s *store) figures(r *http.Request) (f figures) {
 	f.up = 1
 	for _, queue := range seen {
 		holders := 0
-		for _, t := range queue.tickets {
+		for _, t := range queue.Tickets {
 			switch {
 			case t.Held:
 				holders++
 			default:
 				f.waiters++
 				if !t.Since.IsZero() {
-					f.longestWait = max(f.longestWait, queue.at.Sub(t.Since))
+					f.longestWait = max(f.longestWait, queue.At.Sub(t.Since))
 				}
 			}
 		}

@@ -81,9 +81,7 @@ func (c *Console) breakLock(w http.ResponseWriter, r *http.Request, s *session) 
 		return
 	}
 	// The browser's going away must not leave it open whether the lock is broken.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 2*askWithin)
-	defer cancel()
-	err = st.breakTicket(ctx, req.Name, key{token, req.Owner})
+	err = st.breakTicket(context.WithoutCancel(r.Context()), req.Name, key{token, req.Owner})
 	c.log.Warn("console: break", "who", s.who, "store", st.Name, "name", req.Name, "fencing_token", req.Token,
 		"owner", req.Owner, "from", r.RemoteAddr, "err", err)
 	if err != nil {
@@ -128,7 +126,7 @@ func breakStatus(err error) int {
 		return http.StatusNotImplemented
 	case errors.Is(err, locker.ErrInvalidName):
 		return http.StatusBadRequest
-	case errors.Is(err, locker.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, locker.ErrUnavailable):
 		return http.StatusBadGateway
 	default:
 		return http.StatusInternalServerError

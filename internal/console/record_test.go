@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 var start = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -121,11 +122,11 @@ func TestRates(t *testing.T) {
 }
 
 // absorbed polls s by hand, at a time after start.
-func absorbed(s *store, after time.Duration, queues map[string][]locker.Ticket) *snapshot {
+func absorbed(s *store, after time.Duration, tickets map[string][]locker.Ticket) *snapshot {
 	at := start.Add(after)
-	seen := make(map[string]sighting)
-	for name, ts := range queues {
-		seen[name] = sighting{ts, at}
+	var seen []queues.Reading
+	for name, ts := range tickets {
+		seen = append(seen, queues.Reading{Queue: locker.Queue{Name: name, Tickets: ts}, At: at})
 	}
 	s.snapshot = &snapshot{queues: s.absorb(seen, at)}
 	return s.snapshot

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 // snapshot is what browsers are shown of a store. It never changes once it is
@@ -44,39 +45,38 @@ type ticketView struct {
 }
 
 // absorb makes the queues of the next snapshot of what a poll saw.
-func (s *store) absorb(seen map[string]sighting, at time.Time) map[string]*queueView {
+func (s *store) absorb(seen []queues.Reading, at time.Time) map[string]*queueView {
 	within := at.Sub(s.polled)
 	first := s.polled.IsZero()
 	s.polled = at
 	s.polls.add(at, within, first)
-	for name, sight := range seen {
-		r := s.records[name]
+	there := make(map[string]bool, len(seen))
+	for _, q := range seen {
+		there[q.Name] = true
+		r := s.records[q.Name]
 		if r == nil {
-			if len(sight.tickets) == 0 {
-				continue
-			}
-			r = &record{name: name, since: at}
-			s.records[name] = r
+			r = &record{name: q.Name, since: at}
+			s.records[q.Name] = r
 			if first { // what was there when the console came is no event
-				r.last, r.lease = sight.tickets, make(map[key]time.Duration)
+				r.last, r.lease = q.Tickets, make(map[key]time.Duration)
 			}
 		}
-		r.update(sight.tickets, sight.at, within)
+		r.update(q.Tickets, q.At, within)
 	}
 	for name, r := range s.records {
-		if _, is := seen[name]; !is && len(r.last) > 0 {
+		if !there[name] && len(r.last) > 0 {
 			r.update(nil, at, within)
 		}
 	}
 	s.forget(at)
-	queues := make(map[string]*queueView, len(s.records))
+	views := make(map[string]*queueView, len(s.records))
 	for name, r := range s.records {
 		if r.empty.IsZero() || at.Sub(r.empty) < showFree {
 			r.view = r.refresh()
-			queues[name] = r.view
+			views[name] = r.view
 		}
 	}
-	return queues
+	return views
 }
 
 // forget drops the records of queues that have been empty for long, or are too

@@ -6,13 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 const (
-	askWithin   = 5 * time.Second  // one request to a store
 	pollOn      = 15 * time.Second // polling goes on after the last browser left
 	idleFactor  = 4                // a poll that took d is followed by 4 d of rest at least
 	maxInterval = time.Minute
@@ -110,7 +108,7 @@ func (s *store) run(ctx context.Context) {
 // poll asks the store once and publishes the answer. It returns how long to rest.
 func (s *store) poll(ctx context.Context) time.Duration {
 	began := time.Now()
-	seen, err := s.ask(ctx)
+	seen, err := queues.Read(ctx, s.Source, "")
 	took := time.Since(began)
 	version := s.version(ctx, err)
 
@@ -151,72 +149,11 @@ func (s *store) version(ctx context.Context, polled error) string {
 	s.mu.Lock()
 	old := s.snapshot.Status
 	s.mu.Unlock()
-	source, tells := s.Source.(interface {
-		ServerVersion(ctx context.Context) (string, error)
-	})
-	if !tells || polled != nil || old.State == up {
+	if polled != nil || old.State == up {
 		return old.Version
 	}
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	version, _ := source.ServerVersion(ctx) // it may need a right that locks do not
+	version, _ := s.Source.ServerVersion(ctx) // it may need a right that locks do not
 	return version
-}
-
-// sighting is what one Inspect returned.
-type sighting struct {
-	tickets []locker.Ticket
-	at      time.Time
-}
-
-// askedAtOnce is how many queues are asked for at a time.
-const askedAtOnce = 16
-
-// ask lists the names and inspects each. All or nothing: half a picture would look
-// like locks that were released.
-func (s *store) ask(ctx context.Context) (map[string]sighting, error) {
-	listing, cancel := context.WithTimeout(ctx, askWithin)
-	names, err := s.Source.List(listing)
-	cancel()
-	if err != nil {
-		return nil, err
-	}
-	all := make([]sighting, len(names))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(askedAtOnce)
-	for i, name := range names {
-		group.Go(func() (err error) {
-			all[i], err = s.inspect(ctx, name)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	seen := make(map[string]sighting, len(names))
-	for i, name := range names {
-		if !all[i].at.IsZero() {
-			seen[name] = all[i]
-		}
-	}
-	return seen, nil
-}
-
-// inspect returns the zero sighting for what another program has put there and is no lock.
-func (s *store) inspect(ctx context.Context, name string) (sighting, error) {
-	if ctx.Err() != nil { // another queue's request failed
-		return sighting{}, ctx.Err()
-	}
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
-	defer cancel()
-	q, err := s.Source.Inspect(ctx, name)
-	switch {
-	case errors.Is(err, locker.ErrInvalidName):
-		return sighting{}, nil
-	case err != nil:
-		return sighting{}, err
-	}
-	return sighting{q.Tickets, time.Now()}, nil
 }
 
 // The states of a store.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"sync"
@@ -63,6 +64,10 @@ func (f *fake) Inspect(_ context.Context, name string) (locker.Queue, error) {
 }
 
 func (f *fake) Break(context.Context, string, uint64) error { return locker.ErrUnsupported }
+
+func (f *fake) Ping(context.Context) error { return nil }
+
+func (f *fake) ServerVersion(context.Context) (string, error) { return "", locker.ErrUnsupported }
 
 // run starts a poller of f in a bubble.
 func run(t *testing.T, f *fake) *store {
@@ -183,7 +188,7 @@ func TestHalfAnAnswerIsNone(t *testing.T) {
 func TestCloseWaitsForThePollers(t *testing.T) {
 	t.Parallel()
 	f := &fake{takes: 50 * time.Millisecond}
-	c, err := New([]Store{{"fake", f}}, Options{Token: testToken})
+	c, err := New([]Store{{"fake", f}}, Options{Token: testToken, Every: time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,11 +41,7 @@ func badWorker() {
 
 func newTestWitness(t *testing.T) *witness {
 	t.Helper()
-	figures, err := load(t.TempDir(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWitness(figures)
+	w := newWitness(newTotals("test"))
 	w.patience, w.recovery, w.grace = time.Second, time.Second, time.Second
 	return w
 }
@@ -297,37 +293,27 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestTotals saves figures, adds to them, and reports them.
-func TestTotals(t *testing.T) {
+// TestReport reports figures.
+func TestReport(t *testing.T) {
+	w := newTestWitness(t)
+	for range 200 {
+		w.observe(event{Kind: granted, ID: "1", Name: "a", From: 0, At: int64(3 * time.Millisecond), Token: 1})
+		w.names = map[string]*queue{}
+	}
+	w.observe(event{Kind: reason, Why: `lock "a" of 127.0.0.1:99: 3 s late`})
+	w.begin("server killed", false)()
 	dir := t.TempDir()
-	for run := 1; run <= 2; run++ {
-		f, err := load(dir, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.Runs++
-		w := newWitness(f)
-		for range 100 {
-			w.observe(event{Kind: granted, ID: "1", Name: "a", From: 0, At: int64(3 * time.Millisecond), Token: 1})
-			w.names = map[string]*queue{}
-		}
-		w.observe(event{Kind: reason, Why: `lock "a" of 127.0.0.1:99: 3 s late`})
-		w.begin("server killed", false)()
-		if err := w.save(dir); err != nil {
-			t.Fatal(err)
-		}
+	if err := w.save(dir); err != nil {
+		t.Fatal(err)
 	}
 	report, err := os.ReadFile(dir + "/report.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"in 2 runs", "200: 200 exclusive", "p50 3ms, p99 3ms", "2 lock … of … … s late, without faults", "2 server killed"} {
+	for _, want := range []string{"200: 200 exclusive", "p50 3ms, p99 3ms", "1 lock … of … … s late, without faults", "1 server killed"} {
 		if !strings.Contains(string(report), want) {
 			t.Errorf("the report is without %q:\n%s", want, report)
 		}
-	}
-	if _, err := load(dir, "another"); err == nil {
-		t.Error("the totals of one store were taken for another's")
 	}
 }
 

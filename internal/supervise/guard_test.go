@@ -51,6 +51,7 @@ func run(t *testing.T, guard string) (file string, log []string) {
 	result, err := supervise.Run(t.Context(), cmd, supervise.Options{
 		Guard: []string{"/bin/sh", "-c", guard, "sh", file},
 		Log:   func(text string) { log = append(log, text) },
+		Until: func() time.Time { return time.Now().Add(time.Hour) },
 	})
 	if err != nil || result.Code != 0 {
 		t.Fatalf("%+v, %v", result, err)
@@ -81,6 +82,7 @@ func TestRightEndsBeforeCommand(t *testing.T) {
 	_, err := supervise.Run(t.Context(), exec.Command("touch", file), supervise.Options{
 		Guard: []string{"/bin/sh", "-c", "/bin/sleep 0.3; echo; exec /bin/cat"},
 		Until: func() time.Time { return begun.Add(200 * time.Millisecond) },
+		Log:   func(text string) { t.Log(text) },
 	})
 	if _, started := os.Stat(file); started == nil || !errors.Is(err, supervise.ErrNotValid) {
 		t.Errorf("started: %t, %v", started == nil, err)
@@ -98,6 +100,8 @@ func TestRightEndsDuringAStall(t *testing.T) {
 		result, err := supervise.Run(ctx, exec.Command("sh", "-c", `trap "" TERM; exec sleep 60`), supervise.Options{
 			Grace: grace,
 			Until: func() time.Time { return begun.Add(right) },
+			Guard: []string{"/no/guard"},
+			Log:   func(text string) { t.Log(text) },
 		})
 		if err != nil || result.Code != 128+int(syscall.SIGKILL) || !result.Ended {
 			t.Errorf("%+v, %v", result, err)
@@ -143,6 +147,8 @@ func TestGoesOnAfterTheRight(t *testing.T) { // not parallel: all Runs of this p
 		result, err := supervise.Run(ctx, exec.Command("sh", "-c", `trap 'sleep 0.3; exit 3' TERM; while :; do sleep 0.02; done`), supervise.Options{
 			Grace: grace,
 			Until: func() time.Time { return begun.Add(right) },
+			Guard: []string{"/no/guard"},
+			Log:   func(text string) { t.Log(text) },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -172,6 +178,7 @@ func TestGuardEndsTheCommand(t *testing.T) {
 		Grace: grace,
 		Until: func() time.Time { return begun.Add(right) },
 		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+		Log:   func(text string) { t.Log(text) },
 	})
 	if err != nil || result.Code != 128+int(syscall.SIGKILL) || result.Ended {
 		t.Errorf("%+v, %v", result, err)
@@ -190,6 +197,7 @@ func TestGuardHeedsProlonging(t *testing.T) {
 	result, err := supervise.Run(t.Context(), exec.Command("sh", "-c", "sleep 2"), supervise.Options{
 		Until: func() time.Time { return time.Now().Add(time.Second) },
 		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+		Log:   func(text string) { t.Log(text) },
 	})
 	if err != nil || result != (supervise.Result{}) {
 		t.Errorf("%+v, %v", result, err)
@@ -254,6 +262,7 @@ func TestOneSIGTERM(t *testing.T) {
 		Grace: time.Second,
 		Until: func() time.Time { return until },
 		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+		Log:   func(text string) { t.Log(text) },
 	})
 	if err != nil || result.Code != 128+int(syscall.SIGKILL) || !result.Ended {
 		t.Errorf("%+v, %v", result, err)
@@ -276,6 +285,7 @@ func TestOneSIGTERMIfNoticedLate(t *testing.T) {
 		Grace: grace,
 		Until: func() time.Time { return begun.Add(right) },
 		Guard: realGuard(t, filepath.Join(t.TempDir(), "pid")),
+		Log:   func(text string) { t.Log(text) },
 	})
 	if err != nil || result.Code != 128+int(syscall.SIGKILL) || !result.Ended {
 		t.Errorf("%+v, %v", result, err)

@@ -48,12 +48,10 @@ type guard struct {
 	final bool // sent is not changed any more
 }
 
-// newGuard starts a guard; an empty command is none.
+// newGuard starts a guard.
 func newGuard(command []string, log func(string)) *guard {
 	g := &guard{command: command, log: log}
-	if len(command) > 0 {
-		g.report(g.start())
-	}
+	g.report(g.start())
 	return g
 }
 

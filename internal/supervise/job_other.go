@@ -13,7 +13,7 @@ import (
 // Run starts cmd and waits for its end. This system has no process groups and no
 // signals: when ctx ends, the command alone is ended, at once.
 func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
-	if o.Until != nil && time.Until(o.Until()) <= 0 {
+	if time.Until(o.Until()) <= 0 {
 		return Result{}, ErrNotValid
 	}
 	cmd.Env = append(cmd.Environ(), MarkName+"="+newMark())

@@ -46,7 +46,7 @@ func Run(ctx context.Context, cmd *exec.Cmd, o Options) (Result, error) {
 	j := &job{Options: o, mark: MarkName + "=" + newMark(), own: make(chan os.Signal, 4)}
 	cmd.Env = append(cmd.Environ(), j.mark)
 	cmd.SysProcAttr = attributes()
-	j.guard = newGuard(o.Guard, j.log)
+	j.guard = newGuard(o.Guard, j.Log)
 	defer j.guard.stop()
 	signal.Notify(j.own, syscall.SIGCONT, syscall.SIGTSTP)
 	defer signal.Stop(j.own)
@@ -86,12 +86,9 @@ func (j *job) check(ctx context.Context) {
 	}
 }
 
-// right returns until when there is the right to run the command; zero: without end. It
+// right returns until when there is the right to run the command; zero: it has ended. It
 // reports whether there is the right now.
 func (j *job) right() (until time.Time, ok bool) {
-	if j.Until == nil {
-		return time.Time{}, true
-	}
 	until = j.Until()
 	return until, time.Until(until) > 0
 }
@@ -99,13 +96,9 @@ func (j *job) right() (until time.Time, ok bool) {
 // watchUntil has the guard end the command if this process has not begun to do that soon after
 // the end of the right to run it.
 func (j *job) watchUntil(until time.Time) {
-	o := orders{group: j.group, mark: j.mark}
-	if !until.IsZero() {
-		j.until.Store(&until)
-		end := sharedClock() + time.Until(until)
-		o.term, o.kill = end+checkEach, end+j.Grace
-	}
-	j.guard.tell(o)
+	j.until.Store(&until)
+	end := sharedClock() + time.Until(until)
+	j.guard.tell(orders{group: j.group, mark: j.mark, term: end + checkEach, kill: end + j.Grace})
 }
 
 // start starts cmd. As execvp does, it starts a script that names no interpreter
@@ -162,7 +155,7 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 		case status, ok := <-changes:
 			switch {
 			case !ok:
-				j.log("the system does not tell how the command ended")
+				j.Log("the system does not tell how the command ended")
 				return Result{Code: 1, Ended: j.ended}
 			case status.Stopped():
 				j.stopped(status.StopSignal())
@@ -195,7 +188,7 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 func (j *job) end() {
 	j.ended = true
 	begin := time.Now()
-	if until := j.until.Load(); until != nil && until.Before(begin) {
+	if until := j.until.Load(); until.Before(begin) {
 		begin = *until
 	}
 	j.deadline = begin.Add(j.Grace)
@@ -239,7 +232,7 @@ func (j *job) endRest() {
 	for len(remaining(j.group, j.mark)) > 0 {
 		late := time.Since(j.deadline)
 		if late > patience {
-			j.log("processes of the command do not end")
+			j.Log("processes of the command do not end")
 			return
 		}
 		if late >= 0 {

@@ -22,12 +22,7 @@ package supervise
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -46,11 +41,9 @@ type Options struct {
 	// prolonged; zero: it has ended. Run calls it right before it starts the command: a
 	// time that is over is ErrNotValid. Run also calls it when this process goes on after
 	// it was stopped: a command whose grace is over too is killed at once. And Run calls it
-	// every 50 ms, in another goroutine. When the right ends, the caller ends the context. Nil: it does
-	// not end.
+	// every 50 ms, in another goroutine. When the right ends, the caller ends the context.
 	Until func() time.Time
-	// Guard is the command line that runs Guard in another process; empty for
-	// none.
+	// Guard is the command line that runs Guard in another process.
 	Guard []string
 	// Log gets the text of failures that do not end the command.
 	Log func(text string)
@@ -65,30 +58,4 @@ type Result struct {
 // ErrNotValid is Run's error if Until is over before the command is started.
 var ErrNotValid = errors.New("there is no right to run the command any more")
 
-// ErrNoExec and ErrNotFound are errors of Look.
-var (
-	ErrNotFound = errors.New("command not found")
-	ErrNoExec   = errors.New("command cannot be executed")
-)
-
-// Look finds the program of a command as a shell does.
-func Look(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	var failed *exec.Error
-	switch {
-	case err == nil:
-		return path, nil
-	case strings.ContainsRune(name, filepath.Separator) && errors.As(err, &failed) && !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%w: %s: %w", ErrNoExec, name, failed.Err)
-	default:
-		return "", fmt.Errorf("%w: %s", ErrNotFound, name)
-	}
-}
-
 func newMark() string { return rand.Text() }
-
-func (o *Options) log(text string) {
-	if o.Log != nil {
-		o.Log(text)
-	}
-}

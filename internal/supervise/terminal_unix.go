@@ -84,7 +84,7 @@ func (j *job) stop() {
 // killed at once.
 func (j *job) resumed() {
 	if _, ok := j.right(); !ok {
-		if until := j.until.Load(); until == nil || time.Since(*until) >= j.Grace {
+		if time.Since(*j.until.Load()) >= j.Grace {
 			signalAll(j.group, j.mark, syscall.SIGKILL)
 		}
 		return

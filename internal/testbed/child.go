@@ -45,16 +45,13 @@ func Main(m interface{ Run() int }) int {
 
 // Process is a child process that runs one registered function.
 type Process struct {
+	running
 	tb    testing.TB
 	name  string
-	cmd   *exec.Cmd
+	pid   int
 	stdin io.WriteCloser
 	lines chan string
 	wg    sync.WaitGroup // the reader of lines
-
-	mu  sync.Mutex
-	err error // from Wait
-	end bool
 }
 
 // childWait bounds a wait for a child's line; maxLines is how many lines are kept
@@ -74,19 +71,20 @@ func Child(tb testing.TB, name string, env ...string) *Process {
 		tb.Fatalf("testbed: child: %v", err)
 	}
 	p := &Process{tb: tb, name: name, lines: make(chan string, maxLines)}
-	p.cmd = exec.Command(exe, "-test.run=^$") // runs no test if TestMain forgets RunChild
-	p.cmd.Env = append(append(os.Environ(), childEnv+"="+name), env...)
-	p.cmd.Stderr = os.Stderr
-	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+	cmd := exec.Command(exe, "-test.run=^$") // runs no test if TestMain forgets RunChild
+	cmd.Env = append(append(os.Environ(), childEnv+"="+name), env...)
+	cmd.Stderr = os.Stderr
+	if p.stdin, err = cmd.StdinPipe(); err != nil {
 		tb.Fatalf("testbed: child: %v", err)
 	}
-	out, err := p.cmd.StdoutPipe()
+	out, err := cmd.StdoutPipe()
 	if err != nil {
 		tb.Fatalf("testbed: child: %v", err)
 	}
-	if err := startWatched(p.cmd); err != nil {
+	if err := startWatched(cmd); err != nil {
 		tb.Fatalf("testbed: child: %v", err)
 	}
+	p.cmd, p.pid = cmd, cmd.Process.Pid
 	p.wg.Go(func() { p.read(out) })
 	tb.Cleanup(p.Kill)
 	return p
@@ -103,7 +101,7 @@ func (p *Process) read(out io.Reader) {
 }
 
 // Pid returns the process's number.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
+func (p *Process) Pid() int { return p.pid }
 
 // WaitLine returns the rest of the next line of standard output that begins
 // with prefix, passing over others. It fails the test when the process ends
@@ -139,39 +137,26 @@ func (p *Process) Send(line string) {
 	}
 }
 
-// Kill ends the process with SIGKILL and returns when it is gone.
+// Kill ends the process with SIGKILL and returns when it is gone. It does nothing to one that
+// has ended.
 func (p *Process) Kill() {
 	p.tb.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.end {
-		return
-	}
-	p.end = true
-	if err := endWatched(p.cmd, p.wg.Wait); err != nil {
-		p.tb.Errorf("testbed: child %q: %v", p.name, err)
-	}
+	p.must(p.kill(p.wg.Wait))
 }
 
 // Pause freezes the process with SIGSTOP, and returns when it stands still.
 func (p *Process) Pause() {
 	p.tb.Helper()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.end {
-		return
-	}
-	if err := freeze(p.Pid()); err != nil {
-		p.tb.Errorf("testbed: child %q: %v", p.name, err)
-	}
+	p.must(p.pause())
 }
 
 // Resume lets a paused process go on.
-func (p *Process) Resume() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.end {
-		thaw(p.Pid())
+func (p *Process) Resume() { p.resume() }
+
+func (p *Process) must(err error) {
+	p.tb.Helper()
+	if err != nil {
+		p.tb.Errorf("testbed: child %q: %v", p.name, err)
 	}
 }
 
@@ -180,11 +165,12 @@ func (p *Process) Resume() {
 func (p *Process) Wait() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.end {
-		p.end = true
-		p.wg.Wait() // Wait closes the pipe: all of it must have been read
-		p.err = p.cmd.Wait()
-		watch.send("- %d", p.Pid())
+	if p.cmd == nil {
+		return nil
 	}
-	return p.err
+	p.wg.Wait() // Wait closes the pipe: all of it must have been read
+	err := p.cmd.Wait()
+	watch.send("- %d", p.pid)
+	p.cmd = nil
+	return err
 }

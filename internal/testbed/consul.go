@@ -42,8 +42,7 @@ var consul = &kind{
 		}
 		return exec.Command(n.bin, append(args, n.opts.args...)...)
 	},
-	ready:   func(ctx context.Context, addr string) error { return consulHas(ctx, addr, 1, options{}) },
-	secured: func(ctx context.Context, addr string, o options) error { return consulHas(ctx, addr, 1, o) },
+	ready: func(ctx context.Context, addr string, o options) error { return consulHas(ctx, addr, 1, o) },
 }
 
 // consulSecurity has the agent answer on its first port as the options say.

@@ -66,7 +66,7 @@ var dynamodb = &kind{
 }
 
 // dynamodbReady asks for a table that is not there.
-func dynamodbReady(ctx context.Context, addr string) error {
+func dynamodbReady(ctx context.Context, addr string, _ options) error {
 	const body = `{"TableName":"ready"}`
 	answer, err := ask(ctx, addr, fmt.Sprintf("POST / HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Type: application/x-amz-json-1.0\r\n"+
 		"X-Amz-Target: DynamoDB_20120810.DescribeTable\r\n"+

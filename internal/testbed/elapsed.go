@@ -26,7 +26,7 @@ func (s *Server) Elapsed(f func()) time.Duration {
 	ask := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 		defer cancel()
-		_ = s.ready(ctx)
+		_ = s.kind.ready(ctx, s.addr, s.opts)
 	}
 	var took, late time.Duration
 	stall := probe.Stall(ask, func() { took, late = Measure(f) })

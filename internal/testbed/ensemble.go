@@ -25,9 +25,6 @@ type Ensemble struct {
 func newEnsemble(tb testing.TB, k *kind, n int, opts []Option, configure func([]*node)) *Ensemble {
 	tb.Helper()
 	o := newOptions(opts)
-	if o.secured() {
-		tb.Fatalf("testbed: %s: TLS and ACL are for single servers", k.name)
-	}
 	nodes := make([]*node, n)
 	for i := range nodes {
 		nodes[i] = &node{opts: o}

@@ -42,8 +42,7 @@ var etcd = &kind{
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
-	ready:   func(ctx context.Context, addr string) error { return etcdReady(ctx, addr, options{}) },
-	secured: etcdReady,
+	ready: etcdReady,
 }
 
 func etcdReady(ctx context.Context, addr string, o options) error {

@@ -27,9 +27,7 @@ type kind struct {
 	// the caller.
 	command func(n *node) *exec.Cmd
 	// ready returns nil once the server at addr answers as it should.
-	ready func(ctx context.Context, addr string) error
-	// secured is ready for a server with [TLS] or [ACL]; nil: it can have neither.
-	secured func(ctx context.Context, addr string, o options) error
+	ready func(ctx context.Context, addr string, o options) error
 	// url returns the URL of servers at addrs, "host:port,host:port"; nil where
 	// it is scheme://addrs.
 	url func(addrs string) string

@@ -109,7 +109,7 @@ func prepareMySQL(name string, n *node, install func(data string) error) error {
 
 // mysqlReady waits for the greeting that the server opens with. The port is
 // opened when it is ready, and not before.
-func mysqlReady(ctx context.Context, addr string) error {
+func mysqlReady(ctx context.Context, addr string, _ options) error {
 	c, err := dialContext(ctx, addr)
 	if err != nil {
 		return err

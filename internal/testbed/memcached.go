@@ -1,7 +1,6 @@
 package testbed
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os/exec"
@@ -24,8 +23,8 @@ var memcached = &kind{
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
-	ready: func(ctx context.Context, addr string) error {
-		answer, err := memcachedCall(ctx, addr, "version")
+	ready: func(ctx context.Context, addr string, _ options) error {
+		answer, err := ask(ctx, addr, "version\r\nquit\r\n")
 		if err == nil && !strings.HasPrefix(answer, "VERSION ") && !strings.HasPrefix(answer, "CLIENT_ERROR unauthenticated") {
 			err = fmt.Errorf("memcached answers %q", answer)
 		}
@@ -47,19 +46,4 @@ func MemcachedN(tb testing.TB, n int, opts ...Option) *Ensemble {
 	e := newEnsemble(tb, memcached, n, opts, nil)
 	e.begin()
 	return e
-}
-
-// memcachedCall sends one command on a connection of its own, and returns the first
-// line of the answer.
-func memcachedCall(ctx context.Context, addr, command string) (string, error) {
-	c, err := dialContext(ctx, addr)
-	if err != nil {
-		return "", err
-	}
-	defer c.Close()
-	if _, err := c.Write([]byte(command + "\r\n")); err != nil {
-		return "", err
-	}
-	line, err := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimRight(line, "\r\n"), err
 }

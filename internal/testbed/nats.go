@@ -43,7 +43,7 @@ func writeNatsConf(n *node) error {
 }
 
 // natsReady asks for JetStream, if the server has it and lets everybody in.
-func natsReady(ctx context.Context, addr string) error {
+func natsReady(ctx context.Context, addr string, _ options) error {
 	c, err := dialContext(ctx, addr)
 	if err != nil {
 		return err

@@ -32,7 +32,7 @@ func newOptions(opts []Option) options {
 
 // private reports whether only a server of our own will do.
 func (o options) private() bool {
-	return o.faults || o.durable || o.evicts || len(o.args) > 0 || o.secured()
+	return o.faults || o.durable || o.evicts || len(o.args) > 0 || o.certs != nil || o.management != ""
 }
 
 // Args adds arguments to the server's command line, after the testbed's own.

@@ -12,18 +12,6 @@ import (
 
 // Where there are no Unix processes, servers come from the environment.
 
-type process struct{}
-
-func newProcess(*kind, *node) (*process, error) { return nil, errors.ErrUnsupported }
-
-func (*process) start() error  { return errors.ErrUnsupported }
-func (*process) kill() error   { return errors.ErrUnsupported }
-func (*process) pause() error  { return errors.ErrUnsupported }
-func (*process) resume() error { return errors.ErrUnsupported }
-func (*process) ended() bool   { return false }
-func (*process) log() string   { return "" }
-func (*process) remove()       {}
-
 var watch watcher
 
 type watcher struct{}
@@ -41,12 +29,15 @@ func Port(tb testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+func releasePort(int) {}
+
 func (n *node) reserve(*kind) error { return errors.ErrUnsupported }
 
 func startWatched(*exec.Cmd) error       { return errors.ErrUnsupported }
 func endWatched(*exec.Cmd, func()) error { return errors.ErrUnsupported }
 func freeze(int) error                   { return errors.ErrUnsupported }
 func thaw(int)                           {}
+func gone(int) bool                      { return true }
 
 func serverUser(names ...string) string { return names[0] }
 

@@ -111,7 +111,7 @@ var SharedPostgres = postgres.share
 
 // postgresReady logs in and leaves, and returns what the server says against it. A request for
 // a password that only the test knows will do: a server that starts, or recovers, refuses before.
-func postgresReady(ctx context.Context, addr string) error {
+func postgresReady(ctx context.Context, addr string, _ options) error {
 	// Protocol 3.0: length, version, then pairs of strings, all ended by zeros; and a good-bye.
 	body := "\x00\x03\x00\x00user\x00" + postgresUser + "\x00database\x00postgres\x00\x00"
 	length := binary.BigEndian.AppendUint32(nil, uint32(4+len(body)))

@@ -20,19 +20,12 @@ type Program struct {
 type messages struct{ testing.TB }
 
 func (messages) Helper()                           {}
-func (messages) Name() string                      { return "program" }
 func (messages) Failed() bool                      { return false }
 func (messages) Log(args ...any)                   { fmt.Fprintln(os.Stderr, args...) }
 func (m messages) Logf(format string, args ...any) { m.Log(fmt.Sprintf(format, args...)) }
 
 // Fatal implements testing.TB.
 func (p *Program) Fatal(a ...any) { p.Broken(fmt.Sprint(a...)) }
-
-// Error implements testing.TB.
-func (p *Program) Error(a ...any) { p.Broken(fmt.Sprint(a...)) }
-
-// Skip implements testing.TB.
-func (p *Program) Skip(a ...any) { p.Broken(fmt.Sprint(a...)) }
 
 // Fatalf implements testing.TB.
 func (p *Program) Fatalf(format string, args ...any) { p.Broken(fmt.Sprintf(format, args...)) }

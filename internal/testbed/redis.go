@@ -25,7 +25,7 @@ var redis = &kind{
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
-	ready: func(ctx context.Context, addr string) error {
+	ready: func(ctx context.Context, addr string, _ options) error {
 		_, err := redisCall(ctx, addr, "PING")
 		if err != nil && strings.HasPrefix(err.Error(), "NOAUTH") {
 			return nil // it answers, and wants a password that only the test knows

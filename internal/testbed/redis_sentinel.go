@@ -17,9 +17,9 @@ import (
 type Sentinel struct {
 	*Ensemble
 	Sentinels []*Server
-	Master    string // the name that the sentinels know the primary by
 }
 
+// sentinelMaster is the name that the sentinels know the primary by.
 const sentinelMaster = "mymaster"
 
 var redisSentinel = &kind{
@@ -54,7 +54,7 @@ func RedisSentinel(tb testing.TB, opts ...Option) *Sentinel {
 		}
 	})
 	watchers.begin()
-	s := &Sentinel{Ensemble: e, Sentinels: watchers.Members, Master: sentinelMaster}
+	s := &Sentinel{Ensemble: e, Sentinels: watchers.Members}
 	e.url = func(string) string { return watchers.URL() }
 	e.leads = s.isPrimary
 	s.shortenIntervals()
@@ -97,7 +97,7 @@ func (s *Sentinel) shortenIntervals() {
 // knows checks one number in what a sentinel says of the primary.
 func (s *Sentinel) knows(field string, n int) redisCheck {
 	want := fmt.Sprintf("\n%s\n%d\n", field, n)
-	return replyHas(want, "SENTINEL", "MASTER", s.Master)
+	return replyHas(want, "SENTINEL", "MASTER", sentinelMaster)
 }
 
 // isPrimary asks the server itself and the sentinels: after a failover the
@@ -108,7 +108,7 @@ func (s *Sentinel) isPrimary(ctx context.Context, addr string) (bool, error) {
 		return false, err
 	}
 	for _, w := range s.Sentinels {
-		named, err := redisCall(ctx, w.addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.Master)
+		named, err := redisCall(ctx, w.addr, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", sentinelMaster)
 		if err == nil {
 			return strings.Replace(named, "\n", ":", 1) == addr, nil
 		}

@@ -123,9 +123,6 @@ func TLS(c *Certs) Option { return func(o *options) { o.certs = c } }
 // of the token that may do everything, a UUID.
 func ACL(management string) Option { return func(o *options) { o.management = management } }
 
-// secured tells whether the server asks its clients who they are.
-func (o options) secured() bool { return o.certs != nil || o.management != "" }
-
 // httpSite is where a server of these options answers to HTTP.
 func (o options) httpSite(addr string) site {
 	s := site{client: httpClient, base: "http://" + addr, token: o.management}

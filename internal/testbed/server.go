@@ -35,14 +35,17 @@ func (s *Server) CanFault() bool { return s.inst != nil && !s.shared }
 
 // Kill ends the server with SIGKILL, and returns when it is gone. Killing a
 // server that is down does nothing.
-func (s *Server) Kill() { s.tb.Helper(); s.must("kill", (*process).kill) }
+func (s *Server) Kill() { s.tb.Helper(); s.must("kill", (*process).stop) }
 
 // Pause freezes the server with SIGSTOP: its connections stay open and its
 // port accepts more, and nothing is answered.
 func (s *Server) Pause() { s.tb.Helper(); s.must("pause", (*process).pause) }
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() { s.tb.Helper(); s.must("resume", (*process).resume) }
+func (s *Server) Resume() {
+	s.tb.Helper()
+	s.must("resume", func(p *process) error { p.resume(); return nil })
+}
 
 // Start starts the server again after [Server.Kill], on the same port and
 // data folder, and returns when it answers.
@@ -94,14 +97,6 @@ func (s *Server) must(verb string, f func(*process) error) {
 	}
 }
 
-// ready asks the server once.
-func (s *Server) ready(ctx context.Context) error {
-	if s.opts.secured() {
-		return s.kind.secured(ctx, s.addr, s.opts)
-	}
-	return s.kind.ready(ctx, s.addr)
-}
-
 // await polls the server until it answers. Pauses and tries are short at first
 // because a start is short, a few milliseconds for most servers; and a question
 // put to a server that is not ready yet may be answered late.
@@ -111,7 +106,7 @@ func (s *Server) await() error {
 	pause, limit := time.Millisecond, 100*time.Millisecond
 	for ; ; pause = min(2*pause, 20*time.Millisecond) {
 		try, cancelTry := context.WithTimeout(ctx, limit)
-		err := s.ready(try)
+		err := s.kind.ready(try, s.addr, s.opts)
 		if try.Err() != nil { // or the machine is too busy for such haste
 			limit = min(2*limit, 5*time.Second)
 		}
@@ -132,9 +127,6 @@ func (s *Server) await() error {
 func (k *kind) private(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	o := newOptions(opts)
-	if o.secured() && k.secured == nil {
-		tb.Fatalf("testbed: %s: TLS and ACL are for etcd and Consul", k.name)
-	}
 	if s := k.external(tb); s != nil && !o.private() {
 		return s
 	}
@@ -152,7 +144,7 @@ func (k *kind) private(tb testing.TB, opts ...Option) *Server {
 func (s *Server) own(tb testing.TB) {
 	s.tb = tb
 	tb.Cleanup(func() {
-		if err := s.inst.kill(); err != nil {
+		if err := s.inst.stop(); err != nil {
 			tb.Errorf("testbed: stop %s at %s: %v", s.kind.name, s.addr, err)
 		}
 		if tb.Failed() {

@@ -24,7 +24,7 @@ func need(t *testing.T, k *kind) {
 func answers(k *kind, addr string) error {
 	ctx, cancel := context.WithTimeout(t0, 10*time.Second)
 	defer cancel()
-	return k.ready(ctx, addr)
+	return k.ready(ctx, addr, options{})
 }
 
 var t0 = context.Background()
@@ -34,7 +34,7 @@ func silent(t *testing.T, k *kind, addr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t0, 100*time.Millisecond)
 	defer cancel()
-	if err := k.ready(ctx, addr); err == nil {
+	if err := k.ready(ctx, addr, options{}); err == nil {
 		t.Fatalf("%s at %s answers", k.name, addr)
 	}
 }

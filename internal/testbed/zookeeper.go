@@ -37,7 +37,7 @@ var zookeeper = &kind{
 			"-cp", n.dir+":"+zookeeperJar+":"+nettyJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", n.dir+"/zoo.cfg")
 		return exec.Command(n.bin, args...)
 	},
-	ready: func(ctx context.Context, addr string) error {
+	ready: func(ctx context.Context, addr string, _ options) error {
 		_, err := zookeeperMode(ctx, addr)
 		return err
 	},
