@@ -73,7 +73,7 @@ func TestUnknownHelp(t *testing.T) {
 func TestEmptyFlags(t *testing.T) {
 	t.Parallel()
 	for flag, args := range map[string][]string{
-		"owner": {"run", "--owner=", "a", "--", "true"},
+		"owner": {"run", "--owner=", "a", "--", "true"}, "id": {"elect", "--id=", "--on-success=stop", "a", "--", "true"},
 		"fence": {"schema", "postgres", "--fence="}, "prefix": {"schema", "mysql", "--prefix="}, "schema": {"schema", "postgres", "--schema="},
 		"token-file": {"console", "--listen=-", "--token-file="}, "read-token-file": {"console", "--listen=-", "--read-token-file="},
 		"tls-cert": {"console", "--listen=-", "--tls-cert=", "--tls-key="},

@@ -31,7 +31,7 @@ type elect struct {
 	*program
 	lease leaseFlags
 
-	note                 string
+	id, note             string
 	onSuccess, onFailure string
 	delay                time.Duration
 
@@ -92,6 +92,7 @@ term), LOCKER_OWNER and LOCKER_RUN_ID.`,
 	f.StringVar(&e.onFailure, "on-failure", stepDown, "`WHAT` follows when it ends with another code")
 	e.delay = time.Second
 	addDuration(f, &e.delay, "delay", "", "`DURATION` before the command is started again")
+	f.StringVar(&e.id, "id", "", "`ID` of this candidate (default: one that names this process)")
 	f.StringVar(&e.note, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
 	e.lease.add(f, "`DURATION` after which a leader that was killed is replaced (default: the URL's ttl, or 15s)")
 	a.addVoice(f)
@@ -155,6 +156,9 @@ func (e *elect) options() []election.Option {
 	opts := []election.Option{election.WithTTL(e.lease.ttl), election.WithNote(e.program.name())}
 	if e.noteSet {
 		opts = append(opts, election.WithNote(e.note))
+	}
+	if e.id != "" {
+		opts = append(opts, election.WithID(e.id))
 	}
 	return opts
 }

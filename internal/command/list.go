@@ -18,8 +18,9 @@ import (
 func newList(a *app) *cobra.Command {
 	var by order
 	cmd := &cobra.Command{
-		Use:   "list [PREFIX]",
-		Short: "List the locks that somebody holds or waits for",
+		Use:     "list [PREFIX]",
+		Aliases: []string{"ls"},
+		Short:   "List the locks that somebody holds or waits for",
 		Long: `List the locks that somebody holds or waits for; with PREFIX, those whose names begin
 with it.
 
