@@ -1,7 +1,7 @@
 // Bench measures, in one run and interleaved, what a lock costs: the store
 // used raw, this library, and the libraries people come from.
 //
-//	go run . [-stores redis,etcd] [-json file] [-against file]
+//	go run . [-stores redis,etcd] [-rounds 7] [-slice 300ms] [-json file] [-against file]
 //	go run . -json figures.json -plot ../docs/bench.svg
 //
 // All subjects of a store take turns on one server on loopback, so that what the machine does
@@ -18,7 +18,18 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
+
+type config struct {
+	rounds     int
+	slice      time.Duration
+	contenders int
+	parallel   int
+	goroutines int   // of one client on one name
+	many       []int // numbers of contenders for the requests per grant
+	held       int
+}
 
 func main() {
 	names := make([]string, 0, len(stores))
@@ -27,6 +38,9 @@ func main() {
 	}
 	var (
 		which   = flag.String("stores", strings.Join(names, ","), "which stores")
+		rounds  = flag.Int("rounds", 7, "rounds; figures are their medians")
+		slice   = flag.Duration("slice", 300*time.Millisecond, "how long each subject runs in each round")
+		held    = flag.Int("held", 10_000, "locks held, and waiters, at once; 0: not measured")
 		jsonOut = flag.String("json", "", "write the figures to this file, too")
 		against = flag.String("against", "", "compare with the figures in this file, and fail if a ratio is more than 20 % worse in two measurements")
 		svgOut  = flag.String("plot", "", "measure nothing: print the figures of the -json file, and draw them as this SVG")
@@ -36,6 +50,7 @@ func main() {
 		end(plot(*jsonOut, *svgOut))
 		return
 	}
+	cfg := config{rounds: *rounds, slice: *slice, contenders: 16, parallel: 32, goroutines: 64, many: []int{2, 16, 256}, held: *held}
 	chosen := strings.Split(*which, ",")
 	for _, name := range chosen {
 		if !slices.Contains(names, name) {
@@ -48,20 +63,20 @@ func main() {
 		before, err = readJSON(*against)
 		end(err)
 	}
-	all := runStores(chosen, true)
+	all := runStores(chosen, cfg)
 	if *jsonOut != "" {
 		end(writeJSON(*jsonOut, all))
 	}
 	if *against != "" {
-		end(judge(before, all))
+		end(judge(before, all, cfg))
 	}
 }
 
-func runStores(names []string, sizes bool) []result {
+func runStores(names []string, cfg config) []result {
 	var all []result
 	for _, s := range stores {
 		if slices.Contains(names, s.name) {
-			all = append(all, runStore(s, sizes)...)
+			all = append(all, runStore(s, cfg)...)
 		}
 	}
 	return all
@@ -69,7 +84,7 @@ func runStores(names []string, sizes bool) []result {
 
 // judge compares with an earlier run. It returns an error if figures are worse in two
 // measurements.
-func judge(before, now []result) error {
+func judge(before, now []result, cfg config) error {
 	changes := compare(before, now)
 	printChanges(os.Stdout, changes)
 	again := worseStores(changes)
@@ -77,7 +92,8 @@ func judge(before, now []result) error {
 		return nil
 	}
 	fmt.Printf("\nmeasured once more: %s\n", strings.Join(again, ", "))
-	second := compare(before, runStores(again, false))
+	cfg.held = 0
+	second := compare(before, runStores(again, cfg))
 	printChanges(os.Stdout, second)
 	if bad := confirmed(changes, second); len(bad) > 0 {
 		return fmt.Errorf("%d ratios are more than 20 %% worse in two measurements, the first on %s: %s", len(bad), bad[0].store, bad[0].figure)
@@ -108,11 +124,11 @@ func (s store) print(results []result) {
 }
 
 // runStore starts the store, measures its subjects and prints the table.
-func runStore(s store, sizes bool) []result {
+func runStore(s store, cfg config) []result {
 	tb := newBed()
 	defer tb.End()
 	subjects := s.subjects(tb)
-	results := measure(tb, s.name, subjects, sizes)
+	results := measure(tb, s.name, subjects, cfg)
 	s.print(results)
 	return results
 }

@@ -39,73 +39,59 @@ type result struct {
 	rounds []result // that the figures are the medians of
 }
 
-// What is measured; the tables have the numbers in their titles.
-const (
-	rounds     = 7 // figures are their medians
-	slice      = 300 * time.Millisecond
-	ownNames   = 32 // goroutines of one client, a name each
-	contenders = 16
-	goroutines = 64     // of one client on one name
-	held       = 10_000 // locks, and waiters, at once
-)
-
-// many are the numbers of contenders for the requests per grant.
-var many = []int{2, contenders, 256}
-
-// measure lets the subjects take turns, each for a slice of each round, and takes medians. The
-// sizes of what is held and waits are measured once, if at all. A store that has just
+// measure lets the subjects take turns, and takes medians. A store that has just
 // been started is slow: the first turns are not counted. Each round begins with
 // another subject, so that none always follows the same one.
-func measure(tb *bed, storeName string, subjects []subject, sizes bool) []result {
+func measure(tb *bed, storeName string, subjects []subject, cfg config) []result {
 	results := make([]result, len(subjects))
 	for i, s := range subjects {
 		results[i] = result{Store: storeName, Subject: s.name}
 		fmt.Fprintf(os.Stderr, "\r  warming up: %-40s", s.name)
-		uncontended(tb, s, &result{})
+		uncontended(tb, s, cfg, &result{})
 	}
-	for round := range rounds {
+	for round := range cfg.rounds {
 		for i := range subjects {
 			s, m := subjects[(i+round)%len(subjects)], &results[(i+round)%len(subjects)]
-			fmt.Fprintf(os.Stderr, "\r  round %d of %d: %-40s", round+1, rounds, s.name)
+			fmt.Fprintf(os.Stderr, "\r  round %d of %d: %-40s", round+1, cfg.rounds, s.name)
 			var r result
-			uncontended(tb, s, &r)
-			contended(tb, s, &r)
+			uncontended(tb, s, cfg, &r)
+			contended(tb, s, cfg, &r)
 			if s.shared {
-				contendShared(tb, s, &r)
+				contendShared(tb, s, cfg, &r)
 			}
 			m.rounds = append(m.rounds, r)
 		}
 	}
 	for i, s := range subjects {
 		results[i].takeMedians()
-		if s.held && sizes {
-			fmt.Fprintf(os.Stderr, "\r  %d held: %-40s", held, s.name)
-			manyHeld(tb, s, &results[i])
+		if s.held && cfg.held > 0 {
+			fmt.Fprintf(os.Stderr, "\r  %d held: %-40s", cfg.held, s.name)
+			manyHeld(tb, s, cfg, &results[i])
 		}
-		if s.waiting && sizes {
-			fmt.Fprintf(os.Stderr, "\r  %d waiting: %-40s", held, s.name)
-			manyWaiting(tb, s, &results[i])
+		if s.waiting && cfg.held > 0 {
+			fmt.Fprintf(os.Stderr, "\r  %d waiting: %-40s", cfg.held, s.name)
+			manyWaiting(tb, s, cfg, &results[i])
 		}
 	}
 	fmt.Fprint(os.Stderr, "\r")
 	return results
 }
 
-func uncontended(tb *bed, s subject, r *result) {
+func uncontended(tb *bed, s subject, cfg config, r *result) {
 	if s.uncontended {
-		alone(tb, s, r)
-		parallel(tb, s, r)
+		alone(tb, s, cfg, r)
+		parallel(tb, s, cfg, r)
 	}
 }
 
-func contended(tb *bed, s subject, r *result) {
+func contended(tb *bed, s subject, cfg config, r *result) {
 	if !s.contended {
 		return
 	}
-	r.PerGrant = make([]float64, len(many))
-	for column, n := range many {
+	r.PerGrant = make([]float64, len(cfg.many))
+	for column, n := range cfg.many {
 		if s.most == 0 || n <= s.most {
-			contendApart(tb, s, n, r, column)
+			contendApart(tb, s, n, cfg, r, column)
 		}
 	}
 }
@@ -134,7 +120,7 @@ func cycle(tb *bed, c client, name string) {
 }
 
 // alone is one goroutine on one name.
-func alone(tb *bed, s subject, r *result) {
+func alone(tb *bed, s subject, cfg config, r *result) {
 	var count atomic.Int64
 	c := s.open(tb, &count)
 	defer c.close()
@@ -145,7 +131,7 @@ func alone(tb *bed, s subject, r *result) {
 	sent := count.Load()
 	var took []time.Duration
 	begun := time.Now()
-	for time.Since(begun) < slice {
+	for time.Since(begun) < cfg.slice {
 		t := time.Now()
 		cycle(tb, c, name)
 		took = append(took, time.Since(t))
@@ -156,11 +142,11 @@ func alone(tb *bed, s subject, r *result) {
 }
 
 // parallel is many goroutines of one client, a name each.
-func parallel(tb *bed, s subject, r *result) {
+func parallel(tb *bed, s subject, cfg config, r *result) {
 	var count atomic.Int64
 	c := s.open(tb, &count)
 	defer c.close()
-	ns := names(tb, c, ownNames)
+	ns := names(tb, c, cfg.parallel)
 	var done atomic.Int64
 	var warm, group sync.WaitGroup
 	for _, name := range ns { // connections are there, and the plans of their statements: 10 ms each on PostgreSQL
@@ -174,7 +160,7 @@ func parallel(tb *bed, s subject, r *result) {
 	begun := time.Now()
 	for _, name := range ns {
 		group.Go(func() {
-			for time.Since(begun) < slice {
+			for time.Since(begun) < cfg.slice {
 				cycle(tb, c, name)
 				done.Add(1)
 			}
@@ -185,8 +171,8 @@ func parallel(tb *bed, s subject, r *result) {
 }
 
 // contendApart is many clients on one name, each with connections of its own. The
-// figures but the requests are those of 16 clients.
-func contendApart(tb *bed, s subject, n int, r *result, column int) {
+// figures but the requests are those of cfg.contenders.
+func contendApart(tb *bed, s subject, n int, cfg config, r *result, column int) {
 	var count atomic.Int64
 	clients := make([]client, n)
 	for i := range clients {
@@ -194,29 +180,29 @@ func contendApart(tb *bed, s subject, n int, r *result, column int) {
 		defer clients[i].close()
 		cycle(tb, clients[i], names(tb, clients[i], 1)[0]) // sessions and connections are there
 	}
-	shares := contend(tb, clients, &count)
+	shares := contend(tb, clients, &count, cfg)
 	r.PerGrant[column] = perGrantOf(shares)
-	if n == contenders {
+	if n == cfg.contenders {
 		r.Grants, r.Jain = perSecond(shares.Grants, shares.Took), figures.Jain(shares.Counts)
 		r.HandoffP50, r.HandoffP99 = figures.Percentile(shares.HandOffs, 50), figures.Percentile(shares.HandOffs, 99)
 	}
 }
 
 // contendShared is many goroutines of one client on one name.
-func contendShared(tb *bed, s subject, r *result) {
+func contendShared(tb *bed, s subject, cfg config, r *result) {
 	var count atomic.Int64
 	c := s.open(tb, &count)
 	defer c.close()
 	cycle(tb, c, names(tb, c, 1)[0])
-	shares := contend(tb, slices.Repeat([]client{c}, goroutines), &count)
+	shares := contend(tb, slices.Repeat([]client{c}, cfg.goroutines), &count, cfg)
 	r.Shared, r.SharedReqs = perSecond(shares.Grants, shares.Took), perGrantOf(shares)
 }
 
 // contend lets each client want one name, from a goroutine of its own.
-func contend(tb *bed, clients []client, sent *atomic.Int64) figures.Shares {
+func contend(tb *bed, clients []client, sent *atomic.Int64, cfg config) figures.Shares {
 	name := names(tb, clients[0], 1)[0]
 	shares, err := figures.Race{
-		Clients: len(clients), Settle: slice + 3*time.Second, Length: slice, Sent: sent.Load,
+		Clients: len(clients), Settle: cfg.slice + 3*time.Second, Length: cfg.slice, Sent: sent.Load,
 		Acquire: func(ctx context.Context, i int) (func(context.Context) error, error) {
 			return clients[i].acquire(ctx, name)
 		},
@@ -228,34 +214,34 @@ func contend(tb *bed, clients []client, sent *atomic.Int64) figures.Shares {
 func perGrantOf(s figures.Shares) float64 { return float64(s.Sent) / float64(max(1, s.Grants)) }
 
 // manyHeld is one client that holds many locks at once.
-func manyHeld(tb *bed, s subject, r *result) {
+func manyHeld(tb *bed, s subject, cfg config, r *result) {
 	var count atomic.Int64
 	c := s.open(tb, &count)
 	defer c.close()
 	warm, err := c.acquire(context.Background(), newName())
 	tb.check(err)
 	before, goBefore := heap(), runtime.NumGoroutine()
-	releases := make([]func(context.Context) error, held)
-	ns := make([]string, held)
+	releases := make([]func(context.Context) error, cfg.held)
+	ns := make([]string, cfg.held)
 	for i := range ns {
 		ns[i] = newName()
 	}
-	each(held, func(i int) {
+	each(cfg.held, func(i int) {
 		release, err := c.acquire(context.Background(), ns[i])
 		tb.check(err)
 		releases[i] = release
 	})
-	r.HeldHeap = float64(heap()-before) / float64(held)
+	r.HeldHeap = float64(heap()-before) / float64(cfg.held)
 	r.HeldGo = max(0, runtime.NumGoroutine()-goBefore) // what idle connections had may have ended
 	sent := count.Load()
 	time.Sleep(leaseTTL)
 	r.HeldReqs = float64(count.Load() - sent)
-	each(held, func(i int) { _ = releases[i](context.Background()) }) // a peer without renewal has lost it
+	each(cfg.held, func(i int) { _ = releases[i](context.Background()) }) // a peer without renewal has lost it
 	_ = warm(context.Background())
 }
 
 // manyWaiting is one client that waits many times for one name.
-func manyWaiting(tb *bed, s subject, r *result) {
+func manyWaiting(tb *bed, s subject, cfg config, r *result) {
 	var count atomic.Int64
 	c := s.open(tb, &count)
 	defer c.close()
@@ -274,18 +260,18 @@ func manyWaiting(tb *bed, s subject, r *result) {
 	wait() // what the first brings with it is there
 	time.Sleep(time.Second)
 	before, stackBefore := heap(), stacks()
-	for range held {
+	for range cfg.held {
 		wait()
 	}
 	for rest := 0; rest < 6; rest++ { // half seconds in which only what keeps them queued is sent: all are queued
 		sent := count.Load()
 		time.Sleep(leaseTTL / 20)
-		if count.Load()-sent > int64(held/50) {
+		if count.Load()-sent > int64(cfg.held/50) {
 			rest = 0
 		}
 	}
-	r.WaitHeap = float64(heap()-before) / float64(held)
-	r.WaitStack = float64(stacks()-stackBefore) / float64(held)
+	r.WaitHeap = float64(heap()-before) / float64(cfg.held)
+	r.WaitStack = float64(stacks()-stackBefore) / float64(cfg.held)
 	stop()
 	group.Wait()
 	_ = release(context.Background())
