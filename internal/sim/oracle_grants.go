@@ -34,6 +34,9 @@ func (o *oracle) granted(c *call, p *part, k *locker.Lock) {
 			}
 			h.handles = append(h.handles, k.Done())
 			h.fixed, h.released = h.fixed || c.s.fixed, false
+			if !p.reentered { // who has asked for it returns after who has re-entered it
+				h.minHold = c.s.minHold
+			}
 			p.hold = h
 			o.isWhole(c, h, k)
 			return

@@ -86,3 +86,34 @@ func TestGoneAfterTheMinimumHold(t *testing.T) {
 		}
 	})
 }
+
+// A minimum hold is that of who has asked for the lock, also if who has re-entered it returns first.
+func TestMinimumHoldOfAReentry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := locker.New(memory.New())
+		defer client.Close()
+		w := &world{begun: time.Now(), exact: true}
+		p := &process{w: w, name: "p0", plan: &processPlan{}}
+		o := newOracle(w)
+		got := func(s *step, reentered bool) *part {
+			k, err := client.Acquire(t.Context(), "n0", locker.WithOwner("twins"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := &call{p: p, t: &thread{name: "p0.0"}, s: s, begun: time.Now(), lock: k}
+			one := &part{c: c, name: "n0", reentered: reentered}
+			c.parts = map[string]*part{"n0": one}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.granted(c, one, k)
+			return one
+		}
+		got(&step{shared: true, ttl: time.Minute}, true)
+		if h := got(&step{shared: true, ttl: time.Minute, minHold: 5 * time.Second}, false).hold; h.minHold != 5*time.Second {
+			t.Errorf("a minimum hold of %v, want 5s", h.minHold)
+		}
+		if h := got(&step{shared: true, ttl: time.Minute}, true).hold; h.minHold != 5*time.Second {
+			t.Errorf("after another re-entry: a minimum hold of %v, want 5s", h.minHold)
+		}
+	})
+}
