@@ -151,13 +151,17 @@ func (w *twin) follows(queue, id string, before any) {
 // state says who holds and who waits in one of the queues.
 func (w *twin) state(i int) string {
 	ctx, key := w.t.Context(), fmt.Sprintf("test:{%d}", i)
-	end, tombstones := func(s string) string { return key + ":" + s }, ":d"
+	end := func(s string) string { return key + ":" + s }
 	if w.redlock {
-		end, tombstones = func(s string) string { return key + ":r" + s }, ":rg"
+		end = func(s string) string { return key + ":r" + s }
 	}
 	p := w.client.Pipeline()
 	whole, begin := p.Get(ctx, key), p.GetRange(ctx, key, 0, 30)
-	released := p.ZRangeWithScores(ctx, key+tombstones, 0, -1)
+	released := p.ZRange(ctx, key+":d", 0, -1)
+	rounds := make([]*redis.StringCmd, len(tickets))
+	for i, id := range tickets {
+		rounds[i] = p.Get(ctx, key+":rg:"+id)
+	}
 	records, lives := p.HKeys(ctx, end("t")), p.ZRange(ctx, end("p"), 0, -1)
 	sets := []string{"x", "s", "h"}
 	ids, left := make([]*redis.StringSliceCmd, len(sets)), make([]*redis.DurationCmd, len(sets))
@@ -166,12 +170,19 @@ func (w *twin) state(i int) string {
 	}
 	_, _ = p.Exec(ctx) // some keys are of another type, or not there
 
+	tombstones := released.Val()
+	for i, id := range tickets {
+		if round := rounds[i].Val(); round != "" {
+			tombstones = append(tombstones, id+" "+round)
+		}
+	}
 	value, _, _ := strings.Cut(strings.Replace(whole.Val(), "locker ", "locker_", 1), " ") // the token is a time
 	if w.redlock {
 		value = begin.Val() // with the number
 	}
 	s := fmt.Sprintf("holder %q", value)
-	s += fmt.Sprint(" tombstones ", released.Val())
+	slices.Sort(tombstones)
+	s += fmt.Sprint(" tombstones ", tombstones)
 	for i, set := range sets {
 		s += fmt.Sprintf(" %s %v", set, ids[i].Val())
 		if len(ids[i].Val()) > 0 && left[i].Val() <= 0 {
