@@ -12,6 +12,12 @@ import (
 // rareShapes is how seldom a focused plan has a shape that shows its fault nearly each time.
 const rareShapes = 20
 
+// presses is how seldom a focused plan has many goroutines of a process want one name at once, in the worlds whose drivers have
+// something in common for them: a run of a script, a write, a watch, a connection.
+var presses = map[string]int{
+	"redis": 12, "redlock": 30, "etcd": 30, "consul": 30, "postgres": 30, "sqlite": 30, "memcached": 30, "nats": 30, "dynamodb": 60,
+}
+
 // shape draws such a plan, if the seed has one.
 func (p *plan) shape(g *grammar) bool {
 	s := newStream(g.seed, "shape")
@@ -44,6 +50,10 @@ func (p *plan) shape(g *grammar) bool {
 		shapes, every = []func(*grammar, *stream){p.stranger, p.straggler}, 8
 	case "fallback":
 		shapes, every = []func(*grammar, *stream){p.hesitation, p.drought}, 4
+	}
+	if n := presses[p.world]; n > 0 && newStream(g.seed, "press").one(n) {
+		p.press(g, s)
+		return true
 	}
 	if len(rare) > 0 && newStream(g.seed, "rare shape").one(rareShapes) {
 		pick(s, rare...)(g, s)
@@ -113,6 +123,36 @@ func (p *plan) relay(g *grammar, s *stream) {
 	for range s.n(4) { // the same when it is sent again
 		p.faults = append(p.faults, f)
 		f.skip++
+	}
+}
+
+// press has many goroutines of a process want one name at once, for moments, while another process has it now and then. Some
+// leave early, and some requests of theirs are late, or lost, or not answered: one that is for several of them, too.
+func (p *plan) press(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	for range 6 + s.n(8) {
+		var steps []step
+		for range 2 + s.n(4) {
+			next := one
+			next.hold = s.upTo(time.Millisecond)
+			if s.one(3) {
+				next.timeout, next.cause = s.between(time.Millisecond, time.Second), pick(s, causes...)
+			}
+			steps = append(steps, next)
+		}
+		p.processes[0].threads = append(p.processes[0].threads, steps)
+	}
+	one.hold = s.between(time.Millisecond, time.Second)
+	p.processes[1].threads = [][]step{{one, one}}
+	for range 1 + s.n(4) {
+		f := faultPlan{
+			kind: pick(s, "hold", "hold", "drop", "deaf"), process: "p0", by: "p0", on: pick(s, "write", "kind"), nth: 1 + s.n(8), skip: s.n(12),
+			lasts: s.between(300*time.Millisecond, 4*time.Second),
+		}
+		if p.faults = append(p.faults, f); s.one(2) {
+			f.kind, f.delay, f.harmless = "leave", s.upTo(100*time.Millisecond), true
+			p.faults = append(p.faults, f)
+		}
 	}
 }
 
