@@ -41,11 +41,12 @@ type twin struct {
 	client  *redis.Client
 	redlock bool
 	scripts [2]map[string]*Script
+	joined  map[string]int // how many tickets runs for several have answered for, by script
 }
 
 func newTwin(t *testing.T, redlock bool, scripts ...*Script) *twin {
 	t.Helper()
-	w := &twin{t: t, client: redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()}), redlock: redlock}
+	w := &twin{t: t, client: redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()}), redlock: redlock, joined: make(map[string]int)}
 	t.Cleanup(func() { _ = w.client.Close() })
 	for i := range w.scripts {
 		w.scripts[i] = make(map[string]*Script)
@@ -83,6 +84,9 @@ func (w *twin) several(script string, second string, each ...[]any) [2]string {
 	var answers [2]string
 	for i, args := range each {
 		if list[i] != nil {
+			if args[0] != "" {
+				w.joined[script]++
+			}
 			answers[0] += " " + w.plain(0, s, list[i], args)
 			answers[1] += " " + w.runOn(1, w.scripts[1][script], second, args...)
 		}
@@ -241,8 +245,9 @@ func TestCasesOfAMutex(t *testing.T) {
 			case dice < 11:
 				w.same("try "+id, w.run("acquire", "fence", id, 60_000, record, kind))
 			case dice < 13 && n < 6: // n and another one of its process
-				queue := func(n int) []any { return []any{some[n], 60_000, record, "xw"} }
-				w.same("queue "+id+" and another", w.several("acquire", "fence", queue(n), queue((n+3)%6)))
+				calls := [][]any{{id, 60_000, record, "xw"}, {some[(n+3)%6], 60_000, record, "xw"}, {"", 60_000, record, "xw"}} // the last caller has left
+				random.Shuffle(len(calls), func(i, j int) { calls[i], calls[j] = calls[j], calls[i] })
+				w.same("queue "+id+" and others", w.several("acquire", "fence", calls...))
 			case dice < 15 && n < 6 && w.client.ZScore(t.Context(), "test:{0}:p", fmt.Sprint("p", n%3)).Val() != lapsed: // else the first release removes the other
 				other := some[(n+3)%6]
 				w.same("release "+id+" and "+other, w.several("release", "", []any{id, 0}, []any{other, random.IntN(2)}))
@@ -255,6 +260,11 @@ func TestCasesOfAMutex(t *testing.T) {
 			default:
 				w.same("heartbeat "+id, w.run("heartbeat", "", fmt.Sprintf("p%d", n%3), kind+id))
 			}
+		}
+	}
+	for _, script := range []string{"acquire", "release"} {
+		if w.joined[script] == 0 {
+			t.Errorf("%s: runs for several have answered for no ticket", script)
 		}
 	}
 }

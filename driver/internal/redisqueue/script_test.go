@@ -257,6 +257,57 @@ func TestLateProposal(t *testing.T) {
 	}
 }
 
+// TestYield: a ticket that holds on a node, and yields, waits there again with its number, and the process of a ticket ahead of
+// it, which may hold now, is notified. A release for the attempts before leaves it alone.
+func TestYield(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	sub := s.client.Subscribe(t.Context(), "ahead", "yields")
+	t.Cleanup(func() { _ = sub.Close() })
+	for range 2 {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(id, form string, number int64) any {
+		t.Helper()
+		c := redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 2, id+" 0 0 ")
+		return s.run(c).([]any)[0]
+	}
+	for _, kind := range []string{"x", "s"} {
+		s.client.FlushAll(t.Context())
+		if got := propose("yields", kind+"wn", base+2); got != yes {
+			t.Fatalf("%s: not granted what is free: %v", kind, got)
+		}
+		propose("ahead", "xjm", base+1)
+		if got := s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "yields", 1, "")); got != no {
+			t.Errorf("%s: a release for attempts before: %v", kind, got)
+		}
+		if got := s.run(redisqueue.NewCall(redisqueue.RedlockYield, []string{s.main}, "yields", 2)); got != no {
+			t.Errorf("%s: it is said that it may hold, behind another one: %v", kind, got)
+		}
+		s.client.Publish(t.Context(), "ahead", "last")
+		var notices []string
+		for m := range sub.Channel() {
+			if m.Payload == "last" {
+				break
+			}
+			notices = append(notices, m.Channel+" "+m.Payload)
+		}
+		if fmt.Sprint(notices) != "[ahead gahead]" {
+			t.Errorf("%s: notices %q", kind, notices)
+		}
+		left := s.run(redisqueue.NewCall(redisqueue.RedlockInspect, []string{s.main})).([]any)
+		if holder, waiters := left[1], fmt.Sprint(left[4]); holder != nil || len(left[3].([]any)) > 0 || !strings.Contains(waiters, fmt.Sprint("yields ", base+2, " ", kind)) {
+			t.Errorf("%s: left are %v", kind, left)
+		}
+		if n := s.client.Exists(t.Context(), s.main+":re", s.main+":rh").Val(); n > 0 {
+			t.Errorf("%s: there are shared holders", kind)
+		}
+	}
+}
+
 // TestHeartbeatCountsAhead: a node of Redlock says of which tickets with a limit may hold, by
 // the live tickets ahead of each.
 func TestHeartbeatCountsAhead(t *testing.T) {
