@@ -12,10 +12,10 @@ import (
 // rareShapes is how seldom a focused plan has a shape that shows its fault nearly each time.
 const rareShapes = 20
 
-// presses is how seldom a focused plan has many goroutines of a process want one name at once, in the worlds whose drivers have
+// presses is how seldom a focused plan without another shape has many goroutines of a process want one name at once, in the worlds whose drivers have
 // something in common for them: a run of a script, a write, a watch, a connection.
 var presses = map[string]int{
-	"redis": 12, "redlock": 30, "etcd": 30, "consul": 30, "postgres": 30, "sqlite": 30, "memcached": 30, "nats": 30, "dynamodb": 60,
+	"redis": 6, "redlock": 30, "etcd": 30, "consul": 30, "postgres": 30, "sqlite": 30, "memcached": 30, "nats": 30, "dynamodb": 60,
 }
 
 // shape draws such a plan, if the seed has one.
@@ -51,18 +51,16 @@ func (p *plan) shape(g *grammar) bool {
 	case "fallback":
 		shapes, every = []func(*grammar, *stream){p.hesitation, p.drought}, 4
 	}
-	if n := presses[p.world]; n > 0 && newStream(g.seed, "press").one(n) {
-		p.press(g, s)
-		return true
-	}
-	if len(rare) > 0 && newStream(g.seed, "rare shape").one(rareShapes) {
+	switch n := presses[p.world]; {
+	case len(rare) > 0 && newStream(g.seed, "rare shape").one(rareShapes):
 		pick(s, rare...)(g, s)
-		return true
-	}
-	if len(shapes) == 0 || !s.one(every) {
+	case len(shapes) > 0 && s.one(every):
+		pick(s, shapes...)(g, s)
+	case n > 0 && newStream(g.seed, "press").one(n):
+		p.press(g, s)
+	default:
 		return false
 	}
-	pick(s, shapes...)(g, s)
 	return true
 }
 
@@ -403,7 +401,7 @@ func (p *plan) hush(g *grammar, s *stream) {
 	p.faults = []faultPlan{{kind: "cut", process: "p1", at: at, lasts: one.wait + one.timeout}}
 }
 
-// limits has a process ask for a permit of two while one is held, and who wants the only one waits.
+// limits has a process ask for a permit of two while one is held, and who wants the only one waits, perhaps beside a dead waiter.
 func (p *plan) limits(g *grammar, s *stream) {
 	one := p.several(g, s, 3)
 	one.shared = true
@@ -412,6 +410,16 @@ func (p *plan) limits(g *grammar, s *stream) {
 		one.limit, one.hold = []int{1 + s.n(3), 1, 2}[i], s.between(3*time.Second, 6*time.Second)
 		process.threads = [][]step{{one}}
 	}
+	if s.one(2) {
+		return
+	}
+	// Somebody else who waits is dead by then.
+	one.limit = 1
+	p.processes[0].threads[0][0].hold += 4 * time.Second
+	p.processes[2].start += 4 * time.Second
+	p.processes = append(p.processes, &processPlan{
+		name: "p3", lives: 1, closes: 1, start: p.processes[1].start + s.upTo(100*time.Millisecond), end: 300 * time.Millisecond, dies: true, threads: [][]step{{one}},
+	})
 }
 
 // trim has who was granted a lock after a short wait extend it at once, by less than it has.
