@@ -56,7 +56,7 @@ func init() {
 		},
 		mutant{
 			name: "redis: a release leaves nothing for requests that may still come", file: scripts + "queue.lua",
-			old: "if late > 0 then", new: "if false then",
+			old: "if late <= 0 then", new: "if true then",
 		},
 		mutant{
 			name: "redis: of a request that was sent twice, only the last sending counts", file: engine + "call.go", in: "redis",

@@ -61,7 +61,6 @@ var redisCommands = map[string]redisCommand{
 	"HSET":          {true, true, 3, hset},
 	"HDEL":          {true, false, 2, hdel},
 	"ZADD":          {true, true, 3, zadd},
-	"ZINCRBY":       {true, true, 3, zincrby},
 	"ZREM":          {true, false, 2, zrem},
 	"ZSCORE":        {false, false, 2, zscore},
 	"ZCARD":         {false, false, 1, zcard},

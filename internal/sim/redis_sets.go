@@ -33,19 +33,6 @@ func zadd(r *redisRun, a []string) any {
 	return int64(1)
 }
 
-func zincrby(r *redisRun, a []string) any {
-	by, bad := strconv.ParseFloat(a[1], 64)
-	if bad != nil {
-		return errFloat
-	}
-	z, err := contents(r, a[0], true, zsetOf)
-	if err != nil {
-		return err
-	}
-	z[a[2]] += by
-	return number(z[a[2]])
-}
-
 func zscore(r *redisRun, a []string) any {
 	z, err := contents(r, a[0], false, zsetOf)
 	if score, ok := z[a[1]]; ok {

@@ -72,8 +72,6 @@ func command(rnd *stream, verb string) []string {
 			args = append(args, "NX")
 		}
 		return append(args, score(), word())
-	case "ZINCRBY":
-		return append(args, score(), word())
 	case "ZCOUNT":
 		return append(args, bound(), bound())
 	case "ZRANGEBYSCORE":

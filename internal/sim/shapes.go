@@ -12,6 +12,12 @@ import (
 // rareShapes is how seldom a focused plan has a shape that shows its fault nearly each time.
 const rareShapes = 20
 
+// presses is how seldom a focused plan without another shape has many goroutines of a process want one name at once, in the worlds whose drivers have
+// something in common for them: a run of a script, a write, a watch, a connection.
+var presses = map[string]int{
+	"redis": 6, "redlock": 30, "etcd": 30, "consul": 30, "postgres": 30, "sqlite": 30, "memcached": 30, "nats": 30, "dynamodb": 60,
+}
+
 // shape draws such a plan, if the seed has one.
 func (p *plan) shape(g *grammar) bool {
 	s := newStream(g.seed, "shape")
@@ -45,14 +51,16 @@ func (p *plan) shape(g *grammar) bool {
 	case "fallback":
 		shapes, every = []func(*grammar, *stream){p.hesitation, p.drought}, 4
 	}
-	if len(rare) > 0 && newStream(g.seed, "rare shape").one(rareShapes) {
+	switch n := presses[p.world]; {
+	case len(rare) > 0 && newStream(g.seed, "rare shape").one(rareShapes):
 		pick(s, rare...)(g, s)
-		return true
-	}
-	if len(shapes) == 0 || !s.one(every) {
+	case len(shapes) > 0 && s.one(every):
+		pick(s, shapes...)(g, s)
+	case n > 0 && newStream(g.seed, "press").one(n):
+		p.press(g, s)
+	default:
 		return false
 	}
-	pick(s, shapes...)(g, s)
 	return true
 }
 
@@ -113,6 +121,36 @@ func (p *plan) relay(g *grammar, s *stream) {
 	for range s.n(4) { // the same when it is sent again
 		p.faults = append(p.faults, f)
 		f.skip++
+	}
+}
+
+// press has many goroutines of a process want one name at once, for moments, while another process has it now and then. Some
+// leave early, and some requests of theirs are late, or lost, or not answered: one that is for several of them, too.
+func (p *plan) press(g *grammar, s *stream) {
+	one := p.several(g, s, 2)
+	for range 6 + s.n(8) {
+		var steps []step
+		for range 2 + s.n(4) {
+			next := one
+			next.hold = s.upTo(time.Millisecond)
+			if s.one(3) {
+				next.timeout, next.cause = s.between(time.Millisecond, time.Second), pick(s, causes...)
+			}
+			steps = append(steps, next)
+		}
+		p.processes[0].threads = append(p.processes[0].threads, steps)
+	}
+	one.hold = s.between(time.Millisecond, time.Second)
+	p.processes[1].threads = [][]step{{one, one}}
+	for range 1 + s.n(4) {
+		f := faultPlan{
+			kind: pick(s, "hold", "hold", "drop", "deaf"), process: "p0", by: "p0", on: pick(s, "write", "kind"), nth: 1 + s.n(8), skip: s.n(12),
+			lasts: s.between(300*time.Millisecond, 4*time.Second),
+		}
+		if p.faults = append(p.faults, f); s.one(2) {
+			f.kind, f.delay, f.harmless = "leave", s.upTo(100*time.Millisecond), true
+			p.faults = append(p.faults, f)
+		}
 	}
 }
 
@@ -363,7 +401,7 @@ func (p *plan) hush(g *grammar, s *stream) {
 	p.faults = []faultPlan{{kind: "cut", process: "p1", at: at, lasts: one.wait + one.timeout}}
 }
 
-// limits has a process ask for a permit of two while one is held, and who wants the only one waits.
+// limits has a process ask for a permit of two while one is held, and who wants the only one waits, perhaps beside a dead waiter.
 func (p *plan) limits(g *grammar, s *stream) {
 	one := p.several(g, s, 3)
 	one.shared = true
@@ -372,6 +410,16 @@ func (p *plan) limits(g *grammar, s *stream) {
 		one.limit, one.hold = []int{1 + s.n(3), 1, 2}[i], s.between(3*time.Second, 6*time.Second)
 		process.threads = [][]step{{one}}
 	}
+	if s.one(2) {
+		return
+	}
+	// Somebody else who waits is dead by then.
+	one.limit = 1
+	p.processes[0].threads[0][0].hold += 4 * time.Second
+	p.processes[2].start += 4 * time.Second
+	p.processes = append(p.processes, &processPlan{
+		name: "p3", lives: 1, closes: 1, start: p.processes[1].start + s.upTo(100*time.Millisecond), end: 300 * time.Millisecond, dies: true, threads: [][]step{{one}},
+	})
 }
 
 // trim has who was granted a lock after a short wait extend it at once, by less than it has.

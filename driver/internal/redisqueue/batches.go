@@ -120,8 +120,7 @@ func (b *batches) run() {
 		if !isLate && b.pipe.ordered == nil {
 			isLate = true
 			b.prompt--
-			close(b.lag)
-			b.lag = make(chan struct{})
+			b.lags()
 			b.send()
 		}
 	})
@@ -151,6 +150,24 @@ func (b *batches) run() {
 		}
 		clear(batch)
 	}
+}
+
+// lags has the callers of those calls that were sent watch their contexts. With mu held.
+func (b *batches) lags() {
+	close(b.lag)
+	b.lag = make(chan struct{})
+}
+
+// again runs calls that were sent before, and have to be sent again, apart from the others.
+func (b *batches) again(calls ...*Call) {
+	b.pipe.senders.Go(func() {
+		defer time.AfterFunc(late, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.lags()
+		}).Stop()
+		_, _ = b.pipe.run(b, calls)
+	})
 }
 
 // take moves calls from the queue to batch. With mu held.

@@ -1,6 +1,7 @@
 package redisqueue_test
 
 import (
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -93,4 +94,60 @@ func TestDeadProcessesDoNotAddUp(t *testing.T) {
 			t.Logf("redlock=%t, %s: %d commands for a process", redlock, form, done/processes)
 		}
 	}
+}
+
+// TestReleasedTicketsDoNotAddUp: of tickets that come and go, nothing adds up in a queue that is never empty, and nothing stays when it is.
+func TestReleasedTicketsDoNotAddUp(t *testing.T) {
+	t.Parallel()
+	number := time.Now().Add(time.Hour).UnixMicro()
+	for _, redlock := range []bool{false, true} {
+		for _, kinds := range []string{"x", "s", "xs", "xxsxss"} {
+			s := newScript(t)
+			acquire := func(i int) {
+				t.Helper()
+				id, form := fmt.Sprint("id", i), string(kinds[i%len(kinds)])+"w"
+				if number++; redlock {
+					s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form+"n", "bucket", 1, "channel 0 0 "))
+				} else {
+					s.acquire(id, form, time.Minute)
+				}
+			}
+			release := func(i int) {
+				t.Helper()
+				if id := fmt.Sprint("id", i); redlock {
+					s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", ""))
+				} else {
+					s.release(id, 0)
+				}
+			}
+			var sizes []int64
+			const queue, all = 3, 24
+			for i := range all {
+				acquire(i)
+				if i >= queue {
+					release(i - queue)
+				}
+				sizes = append(sizes, s.size())
+			}
+			if before, after := sizes[all/2-1], sizes[all-1]; before != after {
+				t.Errorf("redlock %v, %s: %d entries, and %d after %d more tickets", redlock, kinds, before, after, all/2)
+			}
+			for i := range queue {
+				release(all - queue + i)
+			}
+			if keys := s.client.Keys(t.Context(), s.main+"*").Val(); len(keys) > 0 {
+				t.Errorf("redlock %v, %s: %q stay", redlock, kinds, keys)
+			}
+		}
+	}
+}
+
+// size counts the entries of all keys of the name.
+func (s *script) size() (n int64) {
+	s.t.Helper()
+	ctx := s.t.Context()
+	for _, key := range s.client.Keys(ctx, s.main+"*").Val() {
+		n += s.client.HLen(ctx, key).Val() + s.client.ZCard(ctx, key).Val() // one of them fails, or both
+	}
+	return n
 }

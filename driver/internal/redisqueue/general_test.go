@@ -41,11 +41,12 @@ type twin struct {
 	client  *redis.Client
 	redlock bool
 	scripts [2]map[string]*Script
+	joined  map[string]int // how many tickets runs for several have answered for, by script
 }
 
 func newTwin(t *testing.T, redlock bool, scripts ...*Script) *twin {
 	t.Helper()
-	w := &twin{t: t, client: redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()}), redlock: redlock}
+	w := &twin{t: t, client: redis.NewClient(&redis.Options{Addr: testbed.Redis(t).Addr()}), redlock: redlock, joined: make(map[string]int)}
 	t.Cleanup(func() { _ = w.client.Close() })
 	for i := range w.scripts {
 		w.scripts[i] = make(map[string]*Script)
@@ -83,6 +84,9 @@ func (w *twin) several(script string, second string, each ...[]any) [2]string {
 	var answers [2]string
 	for i, args := range each {
 		if list[i] != nil {
+			if args[0] != "" {
+				w.joined[script]++
+			}
 			answers[0] += " " + w.plain(0, s, list[i], args)
 			answers[1] += " " + w.runOn(1, w.scripts[1][script], second, args...)
 		}
@@ -151,13 +155,17 @@ func (w *twin) follows(queue, id string, before any) {
 // state says who holds and who waits in one of the queues.
 func (w *twin) state(i int) string {
 	ctx, key := w.t.Context(), fmt.Sprintf("test:{%d}", i)
-	end, tombstones := func(s string) string { return key + ":" + s }, ":d"
+	end := func(s string) string { return key + ":" + s }
 	if w.redlock {
-		end, tombstones = func(s string) string { return key + ":r" + s }, ":rg"
+		end = func(s string) string { return key + ":r" + s }
 	}
 	p := w.client.Pipeline()
 	whole, begin := p.Get(ctx, key), p.GetRange(ctx, key, 0, 30)
-	released := p.ZRangeWithScores(ctx, key+tombstones, 0, -1)
+	released := p.ZRange(ctx, key+":d", 0, -1)
+	rounds := make([]*redis.StringCmd, len(tickets))
+	for i, id := range tickets {
+		rounds[i] = p.Get(ctx, key+":rg:"+id)
+	}
 	records, lives := p.HKeys(ctx, end("t")), p.ZRange(ctx, end("p"), 0, -1)
 	sets := []string{"x", "s", "h"}
 	ids, left := make([]*redis.StringSliceCmd, len(sets)), make([]*redis.DurationCmd, len(sets))
@@ -166,12 +174,19 @@ func (w *twin) state(i int) string {
 	}
 	_, _ = p.Exec(ctx) // some keys are of another type, or not there
 
+	tombstones := released.Val()
+	for i, id := range tickets {
+		if round := rounds[i].Val(); round != "" {
+			tombstones = append(tombstones, id+" "+round)
+		}
+	}
 	value, _, _ := strings.Cut(strings.Replace(whole.Val(), "locker ", "locker_", 1), " ") // the token is a time
 	if w.redlock {
 		value = begin.Val() // with the number
 	}
 	s := fmt.Sprintf("holder %q", value)
-	s += fmt.Sprint(" tombstones ", released.Val())
+	slices.Sort(tombstones)
+	s += fmt.Sprint(" tombstones ", tombstones)
 	for i, set := range sets {
 		s += fmt.Sprintf(" %s %v", set, ids[i].Val())
 		if len(ids[i].Val()) > 0 && left[i].Val() <= 0 {
@@ -230,8 +245,9 @@ func TestCasesOfAMutex(t *testing.T) {
 			case dice < 11:
 				w.same("try "+id, w.run("acquire", "fence", id, 60_000, record, kind))
 			case dice < 13 && n < 6: // n and another one of its process
-				queue := func(n int) []any { return []any{some[n], 60_000, record, "xw"} }
-				w.same("queue "+id+" and another", w.several("acquire", "fence", queue(n), queue((n+3)%6)))
+				calls := [][]any{{id, 60_000, record, "xw"}, {some[(n+3)%6], 60_000, record, "xw"}, {"", 60_000, record, "xw"}} // the last caller has left
+				random.Shuffle(len(calls), func(i, j int) { calls[i], calls[j] = calls[j], calls[i] })
+				w.same("queue "+id+" and others", w.several("acquire", "fence", calls...))
 			case dice < 15 && n < 6 && w.client.ZScore(t.Context(), "test:{0}:p", fmt.Sprint("p", n%3)).Val() != lapsed: // else the first release removes the other
 				other := some[(n+3)%6]
 				w.same("release "+id+" and "+other, w.several("release", "", []any{id, 0}, []any{other, random.IntN(2)}))
@@ -244,6 +260,11 @@ func TestCasesOfAMutex(t *testing.T) {
 			default:
 				w.same("heartbeat "+id, w.run("heartbeat", "", fmt.Sprintf("p%d", n%3), kind+id))
 			}
+		}
+	}
+	for _, script := range []string{"acquire", "release"} {
+		if w.joined[script] == 0 {
+			t.Errorf("%s: runs for several have answered for no ticket", script)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package redisqueue
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -110,6 +112,54 @@ func TestJoinWithoutMemory(t *testing.T) {
 	}
 	if _, err := other.Wait(); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("another ticket: %v", err)
+	}
+}
+
+// stuck is a hook with which no request for one ticket alone is answered.
+type stuck struct{ until chan struct{} }
+
+func (h stuck) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h stuck) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Args()[1] == Acquire.hash {
+			<-h.until
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h stuck) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestLeftOutIsGivenUp: a call that a run for several has left out ends with its context, though it is not answered.
+func TestLeftOutIsGivenUp(t *testing.T) {
+	t.Parallel()
+	client, p, keys := newJoins(t)
+	holds, again, waits := acquireCall(keys, "name", "a"), acquireCall(keys, "name", "a"), acquireCall(keys, "name", "b")
+	runJoined(t, p, holds)
+	until := make(chan struct{})
+	t.Cleanup(func() { close(until) })
+	client.AddHook(stuck{until})
+	again.lag = p.only.lag
+	runJoined(t, p, again, waits)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	again.ctx = ctx
+	gone := errors.New("its caller has gone")
+	cancel(gone)
+	end := make(chan error, 1)
+	go func() {
+		_, err := again.Wait()
+		end <- err
+	}()
+	select {
+	case err := <-end:
+		if !errors.Is(err, gone) {
+			t.Errorf("the call: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the call waits for its answer")
 	}
 }
 

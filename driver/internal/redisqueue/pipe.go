@@ -231,7 +231,7 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 		switch {
 		case via != p.client && Moving(err):
 			c.unsent()
-			p.senders.Go(func() { _, _ = p.run(b, []*Call{c}) }) // the client follows its hash slot
+			b.again(c) // the client follows its hash slot
 			continue
 		case c.isLeftOut():
 			c.unsent()
@@ -248,7 +248,7 @@ func (p *Pipe) run(b *batches, batch []*Call) (sent int, unreached error) {
 		c.finish(nil, unreached)
 	}
 	if len(alone) > 0 {
-		p.senders.Go(func() { _, _ = p.run(b, alone) })
+		b.again(alone...)
 	}
 	p.check(unreached)
 	return sent, unreached

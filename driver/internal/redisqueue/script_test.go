@@ -63,7 +63,7 @@ var (
 )
 
 // TestLateRequests: when a release knows of requests on their way, each of them does
-// nothing when it arrives, whatever the order, and no key stays.
+// nothing when it arrives, whatever the order, and other tickets are as they would be.
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
@@ -84,9 +84,57 @@ func TestLateRequests(t *testing.T) {
 	if got := s.acquire("b", "xw", time.Minute); got != gone {
 		t.Errorf("the other request: %v", got)
 	}
-	if keys := s.client.Keys(t.Context(), "*").Val(); len(keys) != 1 {
-		t.Errorf("%q stay, want the last token", keys)
+	if got, ok := s.acquire("c", "xw", time.Minute).(string); !ok {
+		t.Errorf("another ticket: %v", got)
 	}
+	if got := s.release("c", 1); got != yes {
+		t.Errorf("release after its request: %v", got)
+	}
+	s.client.ZAdd(t.Context(), s.main+":d", redis.Z{Score: 2, Member: "old"})
+	s.release("d", 1)
+	if n := s.client.ZScore(t.Context(), s.main+":d", "old").Val(); n != 2 {
+		t.Errorf("an older program expects %v requests, want 2", n)
+	}
+	if keys := s.client.Keys(t.Context(), "*").Val(); len(keys) != 2 {
+		t.Errorf("%q stay, want the last token and the tombstones", keys)
+	}
+}
+
+// TestTombstoneEnds: a tombstone lasts for five seconds, however many releases leave one meanwhile.
+func TestTombstoneEnds(t *testing.T) {
+	t.Parallel()
+	number := time.Now().Add(time.Hour).UnixMicro()
+	check := func(t *testing.T, release func(*script, string), refuses func(*script, string) bool) {
+		t.Parallel()
+		s := newScript(t)
+		release(s, "first")
+		for begun := time.Now(); time.Since(begun) < 5500*time.Millisecond; time.Sleep(500 * time.Millisecond) {
+			release(s, fmt.Sprint(time.Since(begun)))
+		}
+		release(s, "last")
+		if !refuses(s, "last") {
+			t.Error("a request after its release is done")
+		}
+		if refuses(s, "first") {
+			t.Error("the tombstone of a release five seconds ago is there")
+		}
+	}
+	t.Run("redis", func(t *testing.T) {
+		check(t, func(s *script, id string) {
+			s.release(id, 1)
+		}, func(s *script, id string) bool {
+			return s.acquire(id, "xw", time.Minute) == gone
+		})
+	})
+	t.Run("redlock", func(t *testing.T) {
+		check(t, func(s *script, id string) {
+			s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", 1))
+		}, func(s *script, id string) bool {
+			number++
+			c := redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, "xwn", "bucket", 1, "p 0 0 ")
+			return s.run(c).([]any)[0] == gone
+		})
+	})
 }
 
 // TestNobodyOvertakes: when a lease has ended and no script has run since, the first
@@ -205,6 +253,57 @@ func TestLateProposal(t *testing.T) {
 					t.Errorf("%s: a yield of what an earlier proposal has made: %v", kind, got)
 				}
 			}
+		}
+	}
+}
+
+// TestYield: a ticket that holds on a node, and yields, waits there again with its number, and the process of a ticket ahead of
+// it, which may hold now, is notified. A release for the attempts before leaves it alone.
+func TestYield(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	sub := s.client.Subscribe(t.Context(), "ahead", "yields")
+	t.Cleanup(func() { _ = sub.Close() })
+	for range 2 {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(id, form string, number int64) any {
+		t.Helper()
+		c := redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 2, id+" 0 0 ")
+		return s.run(c).([]any)[0]
+	}
+	for _, kind := range []string{"x", "s"} {
+		s.client.FlushAll(t.Context())
+		if got := propose("yields", kind+"wn", base+2); got != yes {
+			t.Fatalf("%s: not granted what is free: %v", kind, got)
+		}
+		propose("ahead", "xjm", base+1)
+		if got := s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "yields", 1, "")); got != no {
+			t.Errorf("%s: a release for attempts before: %v", kind, got)
+		}
+		if got := s.run(redisqueue.NewCall(redisqueue.RedlockYield, []string{s.main}, "yields", 2)); got != no {
+			t.Errorf("%s: it is said that it may hold, behind another one: %v", kind, got)
+		}
+		s.client.Publish(t.Context(), "ahead", "last")
+		var notices []string
+		for m := range sub.Channel() {
+			if m.Payload == "last" {
+				break
+			}
+			notices = append(notices, m.Channel+" "+m.Payload)
+		}
+		if fmt.Sprint(notices) != "[ahead gahead]" {
+			t.Errorf("%s: notices %q", kind, notices)
+		}
+		left := s.run(redisqueue.NewCall(redisqueue.RedlockInspect, []string{s.main})).([]any)
+		if holder, waiters := left[1], fmt.Sprint(left[4]); holder != nil || len(left[3].([]any)) > 0 || !strings.Contains(waiters, fmt.Sprint("yields ", base+2, " ", kind)) {
+			t.Errorf("%s: left are %v", kind, left)
+		}
+		if n := s.client.Exists(t.Context(), s.main+":re", s.main+":rh").Val(); n > 0 {
+			t.Errorf("%s: there are shared holders", kind)
 		}
 	}
 }

@@ -123,10 +123,7 @@ local function queued(token, v)
   return {token, after, foreign + ((poll or mine) and 1 or 0)}
 end
 
-if call('ZSCORE', D, id) then
-  if tonumber(call('ZINCRBY', D, -1, id)) <= 0 then call('ZREM', D, id) end
-  return -1
-end
+if call('ZSCORE', D, id) then return -1 end
 local v = value(key)
 local token = held(v) or nil
 if token then return token end

@@ -24,7 +24,7 @@ call('ZRANGE', X, 0, 0)
 call('ZREVRANGE', X, 0, 0)
 call('ZRANGEBYSCORE', X, '-inf', 'inf')
 call('PUBLISH', ARGV[1], '')
-for _, create in ipairs({{'HSET', T, '', ''}, {'ZADD', X, 1, ''}, {'ZINCRBY', X, 1, ''}}) do
+for _, create in ipairs({{'HSET', T, '', ''}, {'ZADD', X, 1, ''}}) do
   local answer = redis.pcall(unpack(create))
   call('DEL', key, X, T)
   if type(answer) == 'table' and answer.err then return call(unpack(create)) end -- raises the error

@@ -13,7 +13,7 @@
 --   S  waiting, shared:    ticket -> token    E  holding, shared: ticket -> end of the lease
 --   T  ticket -> "since channel limit ownerlength blob"; '#' -> largest limit that waits
 --   P  channel of a waiting process -> until when it is taken for alive
---   D  ticket that was released -> requests for it that have not come yet
+--   D  tombstones: ticket that was released, and whose requests may come yet -> when the tombstone may go
 --
 -- All times and tokens are microseconds; they fit a double's 53 bits. These
 -- keys are derived from the main key, whose hash slot they share, so that a
@@ -30,10 +30,12 @@ local function holds(v, id) return v and string.sub(v, 1, 6) == 'locker' and str
 
 -- expect leaves a tombstone for requests for a ticket that may come after its release.
 local function expect(id, late)
-  if late > 0 then
-    call('ZADD', key .. ':d', late, id)
-    call('PEXPIRE', key .. ':d', 5000) -- by then they have come, or are lost
-  end
+  if late <= 0 then return end
+  local D = key .. ':d'
+  call('ZADD', D, int(now + 5000000), id) -- by then they have come, or are lost
+  call('PEXPIRE', D, 5000)
+  -- Older programs have numbers of requests there, which are small.
+  for _, old in ipairs(call('ZRANGEBYSCORE', D, 1000000, int(now))) do call('ZREM', D, old) end
 end
 
 -- notify informs a ticket's process that it is granted, after a first write, which a replica refuses, and for how many

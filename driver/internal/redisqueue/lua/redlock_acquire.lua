@@ -14,7 +14,7 @@
 --   4  the ticket is known by the number n, and this one was guessed, or is late
 --  -1  the ticket was released before this request came
 local key, id, number, ttl, form = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local call = redis.call
+local call, D = redis.call, key .. ':rg:' .. id
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local exclusive, mode, origin = string.sub(form, 1, 1) == 'x', string.sub(form, 2, 2), string.sub(form, 3, 3)
@@ -59,9 +59,9 @@ end
 
 -- The three cases of a mutex come first and are complete in themselves: a run that
 -- ends there does not pay for the functions of the general rule below. They leave to it
--- what is not as usual: tombstones, shared waiters, a process that was taken for dead, or is new where others wait.
+-- what is not as usual: a tombstone, shared waiters, a process that was taken for dead, or is new where others wait.
 local X, T, P = key .. ':rx', key .. ':rt', key .. ':rp'
-local there = exclusive and mode ~= 'j' and call('EXISTS', key, X, key .. ':rs', key .. ':rg')
+local there = exclusive and mode ~= 'j' and call('EXISTS', key, X, key .. ':rs', D)
 if there == 0 then
   local floor = refused(0)
   if floor then return {0, now, floor, 0} end
@@ -171,7 +171,7 @@ local function crowd(v)
   return ids
 end
 
-if tonumber(call('ZSCORE', D, id) or -1) >= tonumber(ARGV[6]) then return {-1, now, 0, 0} end
+if tonumber(call('GET', D) or -1) >= tonumber(ARGV[6]) then return {-1, now, 0, 0} end
 local v = current()
 local known, held, round = mine(v)
 -- A proposal that was overtaken by a later one of the same ticket changes nothing.

@@ -11,11 +11,12 @@
 --   S  waiting, shared:    ticket -> number    E  holding, shared: ticket -> end of the lease
 --   T  ticket -> "round since channel limit ownerlength blob"; '#' -> largest limit that waits
 --   P  channel of a waiting process -> until when it is taken for alive
---   D  tombstones: ticket -> last round that was released, whose request may come yet
+--   D  a tombstone: the last round of a ticket that was released, and whose requests may come yet; it is there for
+--      five seconds, and its name ends with the ticket
 --
 -- The numbers are the clients': every node sorts its queue by them alike. A node
 -- only says whether a ticket may hold as far as it knows; a majority decides.
-local X, S, H, E, T, P, D = key .. ':rx', key .. ':rs', key .. ':rh', key .. ':re', key .. ':rt', key .. ':rp', key .. ':rg'
+local X, S, H, E, T, P = key .. ':rx', key .. ':rs', key .. ':rh', key .. ':re', key .. ':rt', key .. ':rp'
 local MARK = 'redlock *'
 local HOLDER = '^redlock (%S+) (%d+) %S+ %d+ (%S+) '
 local HEAD = '^%S+ %d+ (%S+) (%d+) '

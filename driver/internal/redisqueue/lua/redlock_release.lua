@@ -44,8 +44,8 @@ end
 -- Also when there is nothing: a replica must not say so, and refuses to write.
 call('HDEL', T, '')
 if ARGV[3] ~= '' then
-  call('ZADD', D, int(math.max(last, tonumber(call('ZSCORE', D, id) or 0))), id)
-  call('PEXPIRE', D, 5000) -- by then they have come, or are lost
+  local D = key .. ':rg:' .. id
+  call('SET', D, int(math.max(last, tonumber(call('GET', D) or 0))), 'PX', 5000) -- by then they have come, or are lost
 end
 if found or reaped then notify(v) end
 return found and 1 or 0
