@@ -115,9 +115,12 @@ var storeCases = []struct {
 		q.take(q.other, "c", waits, "", ttl(10*time.Hour))
 		q.mine(q.p, true, "b")
 		q.mine(q.p, false, "")
+		queued := q.tickets()[1].Since
+		time.Sleep(time.Millisecond)
 		r, err := q.Store.Remove(q.t.Context(), q.p, q.hold("a"))
 		q.ok(err)
 		q.is("a was there", r.Found, true)
+		q.is("it is shown since its grant", q.tickets()[0].Since.After(queued), true)
 		q.is("grants", r.Grants, []sqlqueue.Grant{{ID: q.id("b"), Token: q.tokens["b"], Heartbeat: 2}})
 		q.has("b! c")
 		q.remove(q.p, "a", false, "")
@@ -270,6 +273,23 @@ var storeCases = []struct {
 		q.take(q.p, "f", granted, "")
 		q.is("a new token", q.tokens["f"] > old, true)
 		q.has("f!")
+	}},
+	{"asked again when it is due", false, func(q *queue) {
+		lives, gone := q.process(10*time.Minute), q.process(time.Hour)
+		q.take(q.other, "a", granted, "")
+		q.take(lives, "b", waits, "")
+		q.take(gone, "c", waits, "")
+		q.take(q.p, "d", waits, "")
+		q.end("a")
+		q.take(lives, "b", granted, "b") // by this very request
+		q.between("the lease", q.left("b"), 30*time.Minute, time.Hour)
+		q.has("b! c d")
+		q.expire(gone)
+		q.end("b")
+		old := q.tokens["c"]
+		q.take(q.p, "c", waits, "d")
+		q.is("a new token", q.tokens["c"] > old, true)
+		q.has("d! c")
 	}},
 	{"a reader's lease is over", false, func(q *queue) {
 		q.take(q.p, "r", granted, "", ttl(10*time.Hour))
