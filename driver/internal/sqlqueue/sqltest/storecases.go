@@ -106,8 +106,11 @@ var storeCases = []struct {
 		}
 	}},
 	{"handed over", false, func(q *queue) {
-		_, err := q.Store.Heartbeat(q.t.Context(), q.p, time.Hour, false)
-		q.ok(err)
+		for i, create := range []bool{true, false} {
+			h, err := q.Store.Heartbeat(q.t.Context(), q.p, time.Hour, create)
+			q.ok(err)
+			q.is("the heartbeat", h.Number, 2+i)
+		}
 		a := q.take(q.other, "a", granted, "")
 		q.is("a grant of the first", a.Token > 0, true)
 		a = q.take(q.p, "b", waits, "")
@@ -121,13 +124,13 @@ var storeCases = []struct {
 		q.ok(err)
 		q.is("a was there", r.Found, true)
 		q.is("it is shown since its grant", q.tickets()[0].Since.After(queued), true)
-		q.is("grants", r.Grants, []sqlqueue.Grant{{ID: q.id("b"), Token: q.tokens["b"], Heartbeat: 2}})
+		q.is("grants", r.Grants, []sqlqueue.Grant{{ID: q.id("b"), Token: q.tokens["b"], Heartbeat: 3}})
 		q.has("b! c")
 		q.remove(q.p, "a", false, "")
 		q.mine(q.p, false, "b!")
 		h, err := q.Store.Heartbeat(q.t.Context(), q.p, time.Hour, false)
 		q.ok(err)
-		q.is("the heartbeat and its tickets", []any{h.Number, len(h.Tickets)}, []any{3, 1})
+		q.is("the heartbeat and its tickets", []any{h.Number, len(h.Tickets)}, []any{4, 1})
 		q.mine(q.other, true, "c")
 		q.remove(q.other, "b", true, "c")
 		k := q.mine(q.other, false, "c!")[0]
