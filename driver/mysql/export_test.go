@@ -75,3 +75,6 @@ func (d *Driver) Store() sqlqueue.Store { return d.s }
 
 // Waits has requests made as if this process waited for something.
 func (d *Driver) Waits() { d.s.listening.Store(&listening{connection: 1}) }
+
+// Hears reports whether notices arrive.
+func (d *Driver) Hears() bool { return sqlqueue.Receiving(d.e) }

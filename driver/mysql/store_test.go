@@ -3,8 +3,10 @@ package mysql_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker/driver/internal/sqlqueue/sqltest"
+	"github.com/lockerproject/locker/driver/mysql"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -24,5 +26,16 @@ func TestStore(t *testing.T) {
 				}})
 			})
 		}
+	})
+}
+
+// Without a notice a process finds its grants when it begins to sleep again, which it does every two seconds.
+func TestNotices(t *testing.T) {
+	onBothAlone(t, func(t *testing.T, srv *testbed.Server) {
+		prefix := newPrefix()
+		sqltest.NoticesArrive(t, func() sqltest.Listener {
+			_, d := join(t, connect(t, srv, ""), prefix, mysql.WithLiveness(time.Hour))
+			return d
+		}, time.Second)
 	})
 }

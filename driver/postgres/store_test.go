@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/lockerproject/locker/driver/internal/sqlqueue/sqltest"
 	"github.com/lockerproject/locker/driver/postgres"
@@ -18,4 +19,13 @@ func TestStore(t *testing.T) {
 		err = p.QueryRow(t.Context(), fmt.Sprintf("SELECT (SELECT count(*) FROM %s_tickets) + (SELECT count(*) FROM %[1]s_processes WHERE id <> 0)", prefix)).Scan(&n)
 		return n, err
 	}})
+}
+
+func TestNotices(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	sqltest.NoticesArrive(t, func() sqltest.Listener {
+		d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), postgres.WithLiveness(time.Hour))
+		return d
+	}, 10*time.Second)
 }
