@@ -23,6 +23,13 @@ func TestStore(t *testing.T) {
 				sqltest.StoreKeepsItsRules(t, sqltest.Tables{Store: d.Store(), Late: true, Rows: func() (n int, err error) {
 					err = db.QueryRowContext(t.Context(), fmt.Sprintf("SELECT (SELECT COUNT(*) FROM `%s_tickets` WHERE id IS NOT NULL) + (SELECT COUNT(*) FROM `%[1]s_processes`)", prefix)).Scan(&n)
 					return n, err
+				}, Renew: func(process int64, name string) (func() error, error) {
+					tx, err := db.BeginTx(t.Context(), nil)
+					must(t, err)
+					_, err = tx.ExecContext(t.Context(), fmt.Sprintf("UPDATE `%s_processes` SET alive_until = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR WHERE id = %d", prefix, process))
+					must(t, err)
+					_, err = tx.ExecContext(t.Context(), fmt.Sprintf("UPDATE `%s_tickets` FORCE INDEX (PRIMARY) SET expires_at = UTC_TIMESTAMP(6) + INTERVAL 1 HOUR WHERE entry = '%s'", prefix, name))
+					return tx.Commit, err
 				}})
 			})
 		}

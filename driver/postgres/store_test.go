@@ -18,6 +18,13 @@ func TestStore(t *testing.T) {
 	sqltest.StoreKeepsItsRules(t, sqltest.Tables{Store: d.Store(), Late: true, Rows: func() (n int, err error) {
 		err = p.QueryRow(t.Context(), fmt.Sprintf("SELECT (SELECT count(*) FROM %s_tickets) + (SELECT count(*) FROM %[1]s_processes WHERE id <> 0)", prefix)).Scan(&n)
 		return n, err
+	}, Renew: func(process int64, name string) (func() error, error) {
+		tx, err := p.Begin(t.Context())
+		ok(t, err)
+		_, err = tx.Exec(t.Context(), fmt.Sprintf("UPDATE %s_processes SET alive_until = now() + interval '1 hour' WHERE id = $1", prefix), process)
+		ok(t, err)
+		_, err = tx.Exec(t.Context(), fmt.Sprintf("UPDATE %s_tickets SET expires_at = now() + interval '1 hour' WHERE name = $1 AND slot = 0", prefix), []byte(name))
+		return func() error { return tx.Commit(t.Context()) }, err
 	}})
 }
 

@@ -17,9 +17,10 @@ const (
 var storeCases = []struct {
 	name string
 	late bool // only where Take may be late
+	slow bool // only where a commit may be slow, while others go on
 	play func(q *queue)
 }{
-	{"asked again", false, func(q *queue) {
+	{"asked again", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		token := q.tokens["a"]
 		q.take(q.p, "a", granted, "", ttl(10*time.Hour))
@@ -36,7 +37,7 @@ var storeCases = []struct {
 		q.take(q.other, "b", granted, "")
 		q.has("b! r")
 	}},
-	{"asked again, of readers", false, func(q *queue) {
+	{"asked again, of readers", false, false, func(q *queue) {
 		q.take(q.p, "r", granted, "")
 		q.take(q.p, "s", granted, "")
 		q.take(q.p, "b", waits, "")
@@ -50,7 +51,7 @@ var storeCases = []struct {
 		q.between("the other lease", q.left("r"), 0, time.Hour)
 		q.has("r! s! b t")
 	}},
-	{"refused", false, func(q *queue) {
+	{"refused", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		q.take(q.p, "b", sqlqueue.Refused, "", try)
 		q.take(q.p, "r", sqlqueue.Refused, "", try)
@@ -66,7 +67,7 @@ var storeCases = []struct {
 		q.take(q.p, "t", waits, "")
 		q.has("r! s! b t")
 	}},
-	{"processes without a row", false, func(q *queue) {
+	{"processes without a row", false, false, func(q *queue) {
 		gone := q.process(time.Hour)
 		q.ok(q.Store.Leave(q.t.Context(), gone))
 		expired := q.process(time.Hour)
@@ -91,7 +92,7 @@ var storeCases = []struct {
 		q.ok(err)
 		q.is("the heartbeat of a process that has expired", h.Number, 0)
 	}},
-	{"late", true, func(q *queue) {
+	{"late", true, false, func(q *queue) {
 		q.take(q.p, "a", granted, "") // the clock is known
 		now := q.until() - time.Hour.Microseconds()
 		for range 2 { // a free name, and one in use
@@ -105,7 +106,7 @@ var storeCases = []struct {
 			q.has("")
 		}
 	}},
-	{"handed over", false, func(q *queue) {
+	{"handed over", false, false, func(q *queue) {
 		for i, create := range []bool{true, false} {
 			h, err := q.Store.Heartbeat(q.t.Context(), q.p, time.Hour, create)
 			q.ok(err)
@@ -141,7 +142,7 @@ var storeCases = []struct {
 		q.remove(q.p, "c", true, "")
 		q.has("")
 	}},
-	{"readers", false, func(q *queue) {
+	{"readers", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		q.take(q.p, "r", waits, "")
 		q.take(q.p, "s", waits, "", ttl(10*time.Hour))
@@ -157,7 +158,7 @@ var storeCases = []struct {
 		q.remove(q.p, "b", true, "t")
 		q.has("t!")
 	}},
-	{"a writer leaves", false, func(q *queue) {
+	{"a writer leaves", false, false, func(q *queue) {
 		q.take(q.p, "r", granted, "")
 		q.take(q.p, "b", waits, "")
 		q.take(q.p, "s", waits, "")
@@ -167,7 +168,7 @@ var storeCases = []struct {
 		q.breaks(q.p, "c", true, "")
 		q.has("r! s!")
 	}},
-	{"permits", false, func(q *queue) {
+	{"permits", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		for _, l := range []string{"r", "s", "t", "u"} {
 			q.take(q.p, l, waits, "", limit(2))
@@ -178,7 +179,7 @@ var storeCases = []struct {
 		q.remove(q.p, "u", true, "")
 		q.has("s! t!")
 	}},
-	{"permits of several limits", false, func(q *queue) {
+	{"permits of several limits", false, false, func(q *queue) {
 		q.take(q.p, "r", granted, "", limit(1))
 		q.take(q.p, "s", waits, "", limit(1))
 		q.take(q.p, "t", granted, "", limit(3))
@@ -190,7 +191,7 @@ var storeCases = []struct {
 		q.remove(q.p, "r", true, "s")
 		q.has("s! u! v!")
 	}},
-	{"narrow limits ahead of a wide one", false, func(q *queue) {
+	{"narrow limits ahead of a wide one", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		q.take(q.p, "r", waits, "", limit(1))
 		q.take(q.p, "s", waits, "", limit(1))
@@ -199,7 +200,7 @@ var storeCases = []struct {
 		q.remove(q.p, "a", true, "r t")
 		q.has("r! s t! u")
 	}},
-	{"a waiter leaves", false, func(q *queue) {
+	{"a waiter leaves", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		q.take(q.p, "b", waits, "")
 		q.take(q.other, "r", waits, "")
@@ -209,7 +210,7 @@ var storeCases = []struct {
 		q.remove(q.p, "b", false, "")
 		q.has("a! c")
 	}},
-	{"a lease is over", false, func(q *queue) {
+	{"a lease is over", false, false, func(q *queue) {
 		q.take(q.other, "a", granted, "")
 		q.take(q.p, "b", waits, "")
 		q.take(q.other, "c", waits, "")
@@ -229,7 +230,7 @@ var storeCases = []struct {
 		q.renew(time.Hour, nil, q.hold("b"))
 		q.has("")
 	}},
-	{"a lease that is over is not shortened", false, func(q *queue) {
+	{"a lease that is over is not shortened", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		q.end("a")
 		held, err := q.Store.Shorten(q.t.Context(), q.hold("a"), time.Hour)
@@ -237,7 +238,7 @@ var storeCases = []struct {
 		q.is("shortened", held, false)
 		q.has("")
 	}},
-	{"a lease is over when it is removed", false, func(q *queue) {
+	{"a lease is over when it is removed", false, false, func(q *queue) {
 		for _, breaks := range []bool{false, true} {
 			q.take(q.other, "a", granted, "")
 			q.take(q.p, "b", waits, "")
@@ -259,7 +260,7 @@ var storeCases = []struct {
 			q.remove(q.p, "c", true, "")
 		}
 	}},
-	{"a lease is over when others ask", false, func(q *queue) {
+	{"a lease is over when others ask", false, false, func(q *queue) {
 		q.take(q.other, "a", granted, "")
 		q.end("a")
 		q.take(q.p, "b", granted, "", try)
@@ -277,7 +278,7 @@ var storeCases = []struct {
 		q.is("a new token", q.tokens["f"] > old, true)
 		q.has("f!")
 	}},
-	{"asked again when it is due", false, func(q *queue) {
+	{"asked again when it is due", false, false, func(q *queue) {
 		lives, gone := q.process(10*time.Minute), q.process(time.Hour)
 		q.take(q.other, "a", granted, "")
 		q.take(lives, "b", waits, "")
@@ -294,7 +295,7 @@ var storeCases = []struct {
 		q.is("a new token", q.tokens["c"] > old, true)
 		q.has("d! c")
 	}},
-	{"a reader's lease is over", false, func(q *queue) {
+	{"a reader's lease is over", false, false, func(q *queue) {
 		q.take(q.p, "r", granted, "", ttl(10*time.Hour))
 		q.take(q.p, "s", granted, "")
 		q.take(q.p, "t", granted, "", ttl(10*time.Minute))
@@ -306,7 +307,7 @@ var storeCases = []struct {
 		q.has("r! t! u! b")
 		q.between("due", q.due(q.p, true), 5*time.Minute, 10*time.Minute)
 	}},
-	{"a process has expired", false, func(q *queue) {
+	{"a process has expired", false, false, func(q *queue) {
 		for _, how := range []string{"release", "break", "ask"} {
 			gone := q.process(time.Hour)
 			q.take(q.other, "a", granted, "")
@@ -331,7 +332,7 @@ var storeCases = []struct {
 			q.remove(q.p, "d", true, "")
 		}
 	}},
-	{"granted for as long as its process lives", false, func(q *queue) {
+	{"granted for as long as its process lives", false, false, func(q *queue) {
 		lives := q.process(10 * time.Minute)
 		for _, how := range []string{"walk", "hand over"} {
 			q.take(q.other, "a", granted, "")
@@ -355,7 +356,7 @@ var storeCases = []struct {
 			q.remove(q.p, "c", true, "")
 		}
 	}},
-	{"renewed", false, func(q *queue) {
+	{"renewed", false, false, func(q *queue) {
 		q.take(q.p, "r", granted, "")
 		q.take(q.p, "s", granted, "")
 		q.take(q.p, "b", waits, "")
@@ -381,7 +382,7 @@ var storeCases = []struct {
 		}
 		q.has("r! s! b")
 	}},
-	{"broken", false, func(q *queue) {
+	{"broken", false, false, func(q *queue) {
 		q.take(q.other, "a", granted, "")
 		q.take(q.p, "b", waits, "")
 		q.take(q.p, "c", waits, "")
@@ -393,7 +394,7 @@ var storeCases = []struct {
 		q.breaks(q.p, "a", false, "")
 		q.has("c!")
 	}},
-	{"a process leaves", false, func(q *queue) {
+	{"a process leaves", false, false, func(q *queue) {
 		leaves := q.process(time.Hour)
 		q.take(q.p, "a", granted, "")
 		q.take(leaves, "b", waits, "")
@@ -403,11 +404,11 @@ var storeCases = []struct {
 		q.remove(q.p, "a", true, "c")
 		q.has("c!")
 	}},
-	{"swept", false, func(q *queue) {
+	{"swept", false, false, func(q *queue) {
 		time.Sleep(1100 * time.Millisecond)
 		q.sweep() // what other cases have left
 		before := q.rows()
-		q.take(q.p, "r", granted, "")
+		q.take(q.p, "a", granted, "")
 		gone := q.process(time.Hour)
 		q.take(gone, "b", waits, "")
 		q.take(q.p, "c", waits, "")
@@ -424,20 +425,22 @@ var storeCases = []struct {
 		time.Sleep(1100 * time.Millisecond) // it leaves what has just expired
 		q.sweep()
 		q.is("the rows after a sweep", q.rows()-before, 3)
-		q.has("r! c")
+		q.has("a! c")
 		x.has("r!")
 		x.remove(x.p, "r", true, "")
 		q.remove(q.p, "c", true, "")
-		q.remove(q.p, "r", true, "")
+		q.remove(q.p, "a", true, "")
 	}},
-	{"shown", false, func(q *queue) {
+	{"shown", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		q.end("a")
 		all, err := q.Store.Names(q.t.Context())
 		q.ok(err)
 		q.is("a name is listed whose ticket has expired", slices.Contains(all, q.name), false)
+		gone := q.process(time.Hour)
+		q.ok(q.Store.Leave(q.t.Context(), gone))
 		noted := func(r *driver.Request) { r.Owner, r.Note, r.Limit = "owner "+r.ID, "note\x00", 7 }
-		q.take(q.p, "r", granted, "", noted)
+		q.take(gone, "r", granted, "", noted)
 		q.take(q.p, "b", waits, "")
 		q.take(q.p, "s", waits, "", noted)
 		for _, t := range q.tickets() {
@@ -451,5 +454,34 @@ var storeCases = []struct {
 		all, err = q.Store.Names(q.t.Context())
 		q.ok(err)
 		q.is("the name is listed once", len(slices.DeleteFunc(all, func(n string) bool { return n != q.name })), 1)
+	}},
+	{"a heartbeat that is being committed", false, true, func(q *queue) {
+		lives := q.process(time.Hour)
+		q.take(q.other, "a", granted, "")
+		q.take(lives, "b", waits, "")
+		q.take(q.p, "c", waits, "")
+		q.expire(lives)
+		commit, err := q.Renew(lives, "")
+		q.ok(err)
+		q.during(commit, func() error {
+			_, err := q.Store.Remove(q.t.Context(), q.p, q.hold("a"))
+			return err
+		})
+		q.advance(q.p, "")
+		q.has("b! c")
+	}},
+	{"a renewal that is being committed", false, true, func(q *queue) {
+		q.take(q.other, "a", granted, "")
+		q.take(q.p, "b", waits, "")
+		q.end("a")
+		commit, err := q.Renew(0, q.name)
+		q.ok(err)
+		q.during(commit, func() error {
+			_, err := q.Store.Advance(q.t.Context(), q.p, q.name)
+			return err
+		})
+		q.has("a! b")
+		q.advance(q.p, "")
+		q.has("a! b")
 	}},
 }
