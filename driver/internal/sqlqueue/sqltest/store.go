@@ -41,7 +41,7 @@ func StoreKeepsItsRules(t *testing.T, tables Tables) {
 			beside := q.beside("x" + q.name)
 			c.play(q)
 			beside()
-			a, err := y.Store.Take(t.Context(), y.p, y.request("c", try), q.until)
+			a, err := y.Store.Take(t.Context(), y.p, y.request("c", try), y.until)
 			q.ok(err)
 			q.is("the answer where another is the next", a.Result, sqlqueue.Refused)
 		})

@@ -484,4 +484,20 @@ var storeCases = []struct {
 		q.advance(q.p, "")
 		q.has("a! b")
 	}},
+	{"turns to sweep", false, true, func(q *queue) {
+		turn := func(life time.Duration, done bool) time.Duration {
+			left, err := q.Store.SweepTurn(q.t.Context(), life, done)
+			q.ok(err)
+			return left
+		}
+		q.is("the first turn", turn(20*time.Second, false), 0*time.Second)
+		q.between("the time until the next", turn(20*time.Second, false), time.Nanosecond, 20*time.Second)
+		turn(40*time.Second, true)
+		q.between("the time until the next", turn(20*time.Second, false), 20*time.Second, 40*time.Second)
+		turn(time.Microsecond, true)
+		time.Sleep(time.Millisecond)
+		q.is("the next turn", turn(20*time.Second, false), 0*time.Second)
+		turn(time.Hour, true) // longer than any: the clock was set back since
+		q.is("the next turn", turn(20*time.Second, false), 0*time.Second)
+	}},
 }
