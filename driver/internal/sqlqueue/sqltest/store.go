@@ -34,16 +34,11 @@ func StoreKeepsItsRules(t *testing.T, tables Tables) {
 		t.Run(c.name, func(t *testing.T) {
 			q := &queue{t: t, Tables: tables, name: "n" + rand.Text(), tokens: make(map[string]uint64)}
 			q.p, q.other = q.process(time.Hour), q.process(time.Hour)
-			y := &queue{t: t, Tables: tables, name: "w" + q.name, p: q.process(time.Hour), tokens: make(map[string]uint64)}
-			y.take(y.p, "a", sqlqueue.Granted, "")
-			y.take(y.p, "b", sqlqueue.Queued, "")
-			y.end("a") // what has expired in another queue does not make that free
+			taken := q.taken()
 			beside := q.beside("x" + q.name)
 			c.play(q)
 			beside()
-			a, err := y.Store.Take(t.Context(), y.p, y.request("c", try), y.until)
-			q.ok(err)
-			q.is("the answer where another is the next", a.Result, sqlqueue.Refused)
+			taken()
 		})
 	}
 }
@@ -351,12 +346,42 @@ func (q *queue) beside(name string) func() {
 	}
 }
 
+// taken fills two other queues that look free, and returns a check that they are not: the lease of a holder is over, and another is the
+// next; and of two readers the first has left.
+func (q *queue) taken() func() {
+	q.t.Helper()
+	y := &queue{t: q.t, Tables: q.Tables, name: "y" + q.name, tokens: make(map[string]uint64)}
+	y.p = y.process(time.Hour)
+	z := *y
+	z.name, z.tokens = "z"+q.name, make(map[string]uint64)
+	z.take(z.p, "r", sqlqueue.Granted, "")
+	z.take(z.p, "s", sqlqueue.Granted, "")
+	z.remove(z.p, "r", true, "")
+	y.take(y.p, "a", sqlqueue.Granted, "")
+	y.take(y.p, "b", sqlqueue.Queued, "")
+	y.end("a")
+	return func() {
+		q.t.Helper()
+		for _, o := range []*queue{y, &z} {
+			a, err := o.Store.Take(q.t.Context(), o.p, o.request("c", try), y.until)
+			q.ok(err)
+			q.is("the answer where another is the next", a.Result, sqlqueue.Refused)
+		}
+	}
+}
+
 // during makes a request while a transaction is about to be committed, which it may wait for or not.
 func (q *queue) during(commit, request func() error) {
 	q.t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- request() }()
-	time.Sleep(100 * time.Millisecond)
-	q.ok(commit())
-	q.ok(<-ended)
+	var err error
+	select {
+	case err = <-ended:
+		q.ok(commit())
+	case <-time.After(time.Second):
+		q.ok(commit())
+		err = <-ended
+	}
+	q.ok(err)
 }

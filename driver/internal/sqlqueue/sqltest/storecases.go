@@ -300,7 +300,8 @@ var storeCases = []struct {
 		q.take(q.p, "s", granted, "")
 		q.take(q.p, "t", granted, "", ttl(10*time.Minute))
 		q.take(q.p, "u", waits, "", limit(3))
-		q.take(q.p, "b", waits, "")
+		a := q.take(q.p, "b", waits, "")
+		q.between("due", a.Due, 5*time.Minute, 10*time.Minute)
 		q.end("s")
 		q.has("r! t! u b")
 		q.advance(q.p, "u")
@@ -413,12 +414,12 @@ var storeCases = []struct {
 		q.take(gone, "b", waits, "")
 		q.take(q.p, "c", waits, "")
 		x := *q
-		x.name, x.tokens = "y"+q.name, make(map[string]uint64)
+		x.name, x.tokens = "v"+q.name, make(map[string]uint64)
 		x.take(gone, "a", granted, "")
 		x.take(x.p, "r", waits, "")
 		x.end("a")
 		alone := x
-		alone.name = "z" + q.name
+		alone.name = "u" + q.name
 		alone.take(alone.p, "a", granted, "")
 		alone.end("a")
 		q.expire(gone)
