@@ -69,3 +69,12 @@ func (d *Driver) Take(ctx context.Context, r driver.Request, until func() int64)
 func (d *Driver) UseConn(ctx context.Context, f func()) error {
 	return d.s.conns.Use(ctx, func(*sql.Conn) error { f(); return nil })
 }
+
+// Store is what the engine works on.
+func (d *Driver) Store() sqlqueue.Store { return d.s }
+
+// Waits has requests made as if this process waited for something.
+func (d *Driver) Waits() { d.s.listening.Store(&listening{connection: 1}) }
+
+// Hears reports whether notices arrive.
+func (d *Driver) Hears() bool { return sqlqueue.Receiving(d.e) }

@@ -77,3 +77,6 @@ func (d *Driver) SchemaText() string { return d.s.w.schema }
 
 // MaxConns is the size of the pool of a driver.
 func MaxConns(d *Driver) int { return int(d.s.pool.Config().MaxConns) }
+
+// Store is what the engine works on.
+func (d *Driver) Store() sqlqueue.Store { return d.s }

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -137,5 +138,42 @@ func expiredTicketsAreRemoved(t *testing.T, d *postgres.Driver, p *pgxpool.Pool,
 			t.Fatal("the ticket of a lease that is over was not removed in time")
 		}
 		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+// A walk that waits for the lock of a row has read the others before. A lease and the life of a process that are renewed
+// meanwhile, and were over otherwise, go on.
+func TestRenewedWhileAWalkWaits(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	ok(t, d.Ping(t.Context())) // makes the tables
+	exec := func(sql string) {
+		t.Helper()
+		_, err := p.Exec(t.Context(), strings.ReplaceAll(sql, "%s", prefix))
+		ok(t, err)
+	}
+	exec(`INSERT INTO %s_processes VALUES (1, 1, now() + interval '1 hour'), (2, 1, clock_timestamp() + interval '1 second')`)
+	exec(`INSERT INTO %s_tickets SELECT 'a', token, token, token::text, process, true, held, false, true, 9, 3600000000, now(),
+		CASE WHEN held THEN clock_timestamp() + interval '1 second' END, '', ''
+		FROM (VALUES (1, 1, false), (2, 2, false), (3, 1, true)) AS t(token, process, held)`)
+	tx := begin(t, p)
+	_, err := tx.Exec(t.Context(), "SELECT FROM "+prefix+"_tickets WHERE slot = 1 FOR UPDATE")
+	ok(t, err)
+	walked := make(chan error, 1)
+	go func() {
+		_, err := d.Store().Advance(t.Context(), 1, "a")
+		walked <- err
+	}()
+	time.Sleep(500 * time.Millisecond)
+	exec(`UPDATE %s_tickets SET expires_at = now() + interval '1 hour' WHERE slot = 3`)
+	exec(`UPDATE %s_processes SET alive_until = now() + interval '1 hour' WHERE id = 2`)
+	time.Sleep(600 * time.Millisecond)
+	ok(t, tx.Rollback(t.Context()))
+	ok(t, <-walked)
+	var left int
+	ok(t, p.QueryRow(t.Context(), "SELECT count(*) FROM "+prefix+"_tickets").Scan(&left))
+	if left != 3 {
+		t.Errorf("%d of 3 tickets are left", left)
 	}
 }

@@ -168,6 +168,10 @@ func TestGuard(t *testing.T) {
 			t.Errorf("the error is %v, want a serialization failure", err)
 		}
 		ok(t, tx.Rollback(ctx))
+		tx, err = p.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.Serializable})
+		ok(t, err)
+		ok(t, d.Guard(ctx, tx, k))
+		ok(t, tx.Commit(ctx))
 		ok(t, k.Release(ctx))
 	})
 }

@@ -76,3 +76,6 @@ func (d *Driver) Receives() bool { return sqlqueue.Receiving(d.Engine) }
 
 // FrequentStatements write, and are of every cycle or hand-off.
 var FrequentStatements = []string{sqlTakeFree, sqlRemoveAlone, sqlInsert, sqlDelete, sqlHold, sqlRenew}
+
+// Store is what the engine works on.
+func (d *Driver) Store() sqlqueue.Store { return d.s }
