@@ -47,6 +47,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.JoinedIsSilent:   `fairness/joined-may-take-long`,
 	mutant.OneReaderAtATime: `fairness/readers-together exclusion/queue-obeys-rule`,
 	mutant.FirstWaiterOnly:  `fairness/permits-of-different-limits`,
+	mutant.SharedTwice:      `ownership/acquire-asked-again`,
+	mutant.TryRefusesItself: `ownership/acquire-asked-again`,
 
 	mutant.NeverExpires: `expiry/fixed-lease expiry/short-lease ownership/stale-handle expiry/crashed-holder expiry/crashed-reader
 		expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss loss/all-handles-end
@@ -72,6 +74,10 @@ var mutants = map[mutant.Bug]string{
 	mutant.BatchShortens:     `ownership/renew-never-shortens`,
 	mutant.BatchRenewsWaiter: `ownership/waiter-cannot-renew`,
 	mutant.ReaderShortened:   `expiry/extended-lease`,
+	mutant.ReaderWaits:       `ownership/waiter-cannot-renew`,
+	mutant.BatchOneTTL:       `ownership/renew-never-shortens`,
+	mutant.BatchLongest:      `ownership/renew-never-shortens`,
+	mutant.BatchEndsAtLoss:   `ownership/renew-never-shortens`,
 	mutant.LapsedRevives:     `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.LapsedRevivesIf:   `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.StatesHalf:        `expiry/stated-bounds`,
@@ -150,6 +156,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.WaiterSince:    `expiry/long-waiter`,
 	mutant.ListsTickets:   `inspect/list`,
 	mutant.ListsIdle:      `inspect/list`,
+	mutant.ListsLapsed:    `ownership/lapsed-not-revived`,
 	mutant.ShowsTen:       `inspect/long-queue`,
 	mutant.BreakNothing:   `loss/break-notifies-holder loss/break-waiter loss/break-unknown`,
 	mutant.BreakAnything:  `loss/break-unknown`,
