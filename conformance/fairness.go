@@ -4,6 +4,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 var fairness = topic("fairness",
@@ -22,7 +25,14 @@ var fairness = topic("fairness",
 			h := first.granted(patient, "it was asked for a free name")
 			second := e.queueAt(d2, e.request(name), 2)
 			second.awaitJoined(slacks(2))
+			var called atomic.Bool
+			try := e.request(name)
+			try.Wait, try.Joined = false, func() { called.Store(true) }
+			e.is(errOf(d2.Acquire(e.within(patience), try)), driver.ErrNotAcquired, "a request that does not wait")
 			second.handOver(d1, h, d2)
+			if called.Load() {
+				e.failf("Joined was called for a request that does not wait")
+			}
 			if n := first.joined.Load(); n != 0 {
 				e.failf("Joined was called %d times for a ticket that was granted at once", n)
 			}

@@ -50,6 +50,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.SharedTwice:      `ownership/acquire-asked-again`,
 	mutant.TryRefusesItself: `ownership/acquire-asked-again`,
 	mutant.CutsLimits:       `options/limits`,
+	mutant.ReadersPoll:      `fairness/hand-off-time`,
+	mutant.JoinedOnTry:      `fairness/joined-called-once`,
 
 	mutant.NeverExpires: `expiry/fixed-lease expiry/short-lease ownership/stale-handle expiry/crashed-holder expiry/crashed-reader
 		expiry/extended-lease fencing/after-expiry fencing/after-loss reentry/not-after-loss loss/all-handles-end
@@ -144,6 +146,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.ShortensNoReader: `min-hold/shortened`,
 	mutant.ShortensWaiter:   `min-hold/not-lengthened`,
 	mutant.ShortensAnybody:  `min-hold/not-lengthened`,
+	mutant.ShortenGuesses:   `errors/driver-cut-off errors/return-in-time`,
 	mutant.BreakCause:       `loss/break-notifies-holder`,
 
 	mutant.FoldsCase:    `names/distinct names/any-string`,
@@ -184,6 +187,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.BreakCuts:      `loss/break-unknown`,
 	mutant.BreakTellsAll:  `loss/break-unknown`,
 	mutant.BreakOwnSilent: `loss/break-unknown`,
+	mutant.BreakGuesses:   `errors/driver-cut-off errors/return-in-time`,
 
 	mutant.CloseHangs:        `close/driver-unblocks`,
 	mutant.CloseWaits:        `close/in-time`,
