@@ -167,7 +167,7 @@ var expiry = topic("expiry",
 			p.notBefore(asked.Add(ttl), "a lease of %v (D10)", ttl)
 			e.drop(other, next)
 		}),
-	newCase("long-waiter", "D8 C3",
+	newCase("long-waiter", "D8 D15 C3",
 		"a live waiter stays queued for longer than Bounds.Liveness", func(e *env) {
 			name, waits, cs := e.name("patient"), e.heartbeats(), e.clients(3)
 			k := e.take(cs[0], name)

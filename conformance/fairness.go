@@ -18,8 +18,8 @@ var fairness = topic("fairness",
 		"readers that wait for a writer are granted together when it releases", obeys(exclusively, shared(0), shared(0), shared(0), shared(0))),
 	newCase("try-behind-permits", "D5 D6 C2",
 		"TryAcquire of a permit that was just released does not overtake the waiters for one", obeys(shared(2), shared(2), shared(2), shared(2))),
-	newCase("joined-called-once", "D7 C2",
-		"Joined is called once for a ticket that has to wait, and not for one that is granted at once", func(e *env) {
+	newCase("joined-called-once", "D6 D7 C2",
+		"Joined is called once for a ticket that has to wait, and not for one that is granted at once or that does not wait", func(e *env) {
 			name, d1, d2 := e.name("joined"), e.driver(), e.driver()
 			first := e.acquireAt(d1, e.request(name))
 			h := first.granted(patient, "it was asked for a free name")

@@ -87,7 +87,7 @@ var minHolds = topic("min-hold",
 				e.release(next)
 			})
 		}),
-	newCase("not-lengthened", "D10 C3",
+	newCase("not-lengthened", "D10 D20 C3",
 		"Shorten changes no lease that ends earlier, and no other ticket: of one that is not held it returns ErrLost", func(e *env) {
 			if !e.shortens() {
 				e.skip("the driver is no driver.Shortener")

@@ -90,7 +90,7 @@ var outages = topic("outage",
 			e.worksAgain(cs...)
 			e.awaitQueueWithin(e.crash(e.ttl()).and(e.afterOutage()), name, 0)
 		}).needs(NeedServer).at(ownStore),
-	newCase("restart-while-held", "D3 D10 C9",
+	newCase("restart-while-held", "D3 D10 D15 C9",
 		"a restart shorter than the lease loses no lock", func(e *env) {
 			name, cs, s := e.name("held"), e.clients(2), e.server()
 			var l ledger
