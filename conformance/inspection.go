@@ -172,7 +172,7 @@ func remaining(e *env, cs []*locker.Client, kd kind) {
 	name := e.uncheckedName("remaining")
 	k := e.take(cs[0], name, kd.options(locker.WithTTL(ttl), locker.WithoutRenewal(), locker.WithNote("a note"))...)
 	e.queue(cs[1], name, 2)
-	e.sleep(slack / 5)
+	e.sleep(slack / 20)
 	// A store may have longer leases than asked, and round to seconds.
 	most := max(ttl, e.bounds(ttl).Crash) + slack
 	queue := e.queueOf(name)
@@ -190,9 +190,8 @@ func remaining(e *env, cs []*locker.Client, kd kind) {
 	if longer.Remaining < first.Remaining-slack || longer.Remaining > e.leaseEnd(2*ttl).d || exact && longer.Remaining < least-2*slack {
 		e.failf("the remaining time of a lease extended to %v is %v, want %v at least, and was %v before", 2*ttl, longer.Remaining, least, first.Remaining)
 	}
-	since := longer.Since.Sub(first.Since).Abs()
-	longer.Remaining, longer.Since = first.Remaining, first.Since
-	if longer != first || since > slack/10 {
-		e.failf("the ticket is %+v after its lease was extended, and was %+v; its times of the grant differ by %v", longer, first, since)
+	longer.Remaining, longer.Since = first.Remaining, first.Since // expiry/renewed-lease looks at Since
+	if longer != first {
+		e.failf("the ticket is %+v after its lease was extended, and was %+v", longer, first)
 	}
 }

@@ -169,7 +169,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.NoRemaining:    `inspect/remaining`,
 	mutant.RemainingStays: `inspect/remaining`,
 	mutant.WrongSince:     `inspect/queue`,
-	mutant.SinceMoves:     `inspect/remaining`,
+	mutant.SinceMoves:     `expiry/renewed-lease`,
 	mutant.WaiterSince:    `expiry/long-waiter`,
 	mutant.NoneOfReaders:  `inspect/remaining`,
 	mutant.ListsTickets:   `inspect/list`,
