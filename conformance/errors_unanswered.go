@@ -139,6 +139,14 @@ func (e *env) methods(d driver.Driver) []method {
 	if l, ok := d.(driver.Lister); ok {
 		ms = append(ms, method{"List", func(ctx context.Context) error { return errOf(l.List(ctx)) }})
 	}
+	if b, ok := d.(driver.Breaker); ok {
+		broken := held()
+		ms = append(ms, method{"Break", func(ctx context.Context) error { return b.Break(ctx, broken.Name, broken.Token) }})
+	}
+	if s, ok := d.(driver.Shortener); ok {
+		shortened := held()
+		ms = append(ms, method{"Shorten", func(ctx context.Context) error { return s.Shorten(ctx, shortened, time.Second) }})
+	}
 	if p, ok := d.(driver.Pinger); ok {
 		ms = append(ms, method{"Ping", p.Ping})
 	}

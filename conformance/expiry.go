@@ -13,9 +13,9 @@ import (
 
 var expiry = topic("expiry",
 	newCase("fixed-lease", "D10 D11 C3",
-		"a fixed lease ends at its TTL, not earlier, and the holder is notified", func(e *env) { fixedLease(e, e.ttl()+shortTTL*3/4, nil) }),
+		"a fixed lease, of a writer, a reader, a permit or a TryAcquire, ends at its TTL, not earlier, and the holder is notified", func(e *env) { fixedLeases(e, e.ttl()+shortTTL*3/4, false) }),
 	newCase("short-lease", "D10 C3",
-		"a lease shorter than the store can give ends at its TTL too, while its process lives", func(e *env) { fixedLease(e, shortTTL/2, nil) }),
+		"a lease shorter than the store can give ends at its TTL too, while its process lives", func(e *env) { fixedLeases(e, shortTTL/2, false) }),
 	newCase("crashed-holder", "D10 C3",
 		"the lock of a process that died is granted to the next within Bounds.Crash", func(e *env) { crashedHolder(e, e.ttl(), nil) }),
 	newCase("crashed-after-renewals", "D10 D12 C3",
@@ -48,7 +48,7 @@ var expiry = topic("expiry",
 			e.holds(alive, "after another reader died")
 			e.handOver(alive, w)
 		}),
-	newCase("renewed-lease", "D12 C3",
+	newCase("renewed-lease", "D12 D15 C3",
 		"a lease that is renewed lasts for many TTLs, and nobody else is granted meanwhile", func(e *env) {
 			name, ttl := e.name("renewed"), e.lasting()
 			lives := ttl * 5 / 2
@@ -56,6 +56,7 @@ var expiry = topic("expiry",
 			k := e.take(cs[0], name, locker.WithTTL(ttl))
 			readers := e.take(cs[1], e.name("renewed-readers"), locker.Shared(), locker.WithTTL(lastingTTL))
 			p := e.queue(cs[1], name, 2)
+			since := e.queueOf(name)[0].Since
 			for begun := time.Now(); time.Since(begun) < lives; {
 				e.sleep(ttl / 4)
 				e.holds(k, "%v after its grant, with a lease of %v that is renewed", time.Since(begun), ttl)
@@ -63,6 +64,9 @@ var expiry = topic("expiry",
 				p.waits("the holder renews")
 			}
 			e.refused(cs[1], name)
+			if moved := e.queueOf(name)[0].Since.Sub(since); moved > lives/2 {
+				e.failf("the time of the grant has moved by %v, with renewals (D15)", moved)
+			}
 			e.release(readers)
 			e.handOver(k, p)
 		}),
@@ -117,11 +121,7 @@ var expiry = topic("expiry",
 			_ = held.Release(e.within(patience)) // it may be lost if the machine is loaded
 		}),
 	newCase("extended-lease", "D12 C3",
-		"Extend lengthens a fixed lease in the store too, and never shortens it, and the lease still ends", func(e *env) {
-			fixedLease(e, e.lasting(), func(_ *locker.Client, k *locker.Lock, ttl time.Duration) {
-				e.ok(k.Extend(e.within(patience), ttl), "extend")
-			})
-		}),
+		"Extend lengthens a fixed lease in the store too, and never shortens it, and the lease still ends", func(e *env) { fixedLeases(e, e.lasting(), true) }),
 	newCase("crashed-waiters", "D8 C3",
 		"several waiters that died delay the queue by Bounds.Liveness in all", func(e *env) {
 			k, live := crashWaiters(e, e.name("waiters"), 3, 0)
@@ -135,7 +135,7 @@ var expiry = topic("expiry",
 			lived := []time.Duration{0, e.heartbeats()}
 			e.each(len(lived), func(i int) {
 				name := e.name("waiters")
-				k, live := crashWaiters(e, name, 2, lived[i])
+				k, live := crashWaiters(e, name, 2, lived[i]) // the second is a reader
 				e.awaitQueueWithin(e.deadWaiters(), name, 2)
 				e.holds(k, "while waiters died")
 				begun := time.Now()
@@ -171,7 +171,7 @@ var expiry = topic("expiry",
 			p.notBefore(asked.Add(ttl), "a lease of %v (D10)", ttl)
 			e.drop(other, next)
 		}),
-	newCase("long-waiter", "D8 C3",
+	newCase("long-waiter", "D8 D15 C3",
 		"a live waiter stays queued for longer than Bounds.Liveness", func(e *env) {
 			name, waits, cs := e.name("patient"), e.heartbeats(), e.clients(3)
 			k := e.take(cs[0], name)
@@ -180,8 +180,8 @@ var expiry = topic("expiry",
 			last := e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
 			e.sleep(waits)
 			queue := e.queueOf(name)
-			if len(queue) != 3 || queue[1].Token != before.Token {
-				e.failf("the queue after %v of waiting is %s, want ticket %d still second", waits, show(queue), before.Token)
+			if len(queue) != 3 || queue[1].Token != before.Token || queue[1].Since.Sub(before.Since) > max(slack*3/2, waits/2) {
+				e.failf("the queue after %v of waiting is %+v, want ticket %d still second, since %v (D15)", waits, queue, before.Token, before.Since)
 			}
 			e.release(k)
 			k = p.granted(patient, fmt.Sprintf("it waited for %v", waits))
@@ -224,21 +224,37 @@ var expiry = topic("expiry",
 		}),
 )
 
-// fixedLease waits for the end of a fixed lease with another client queued. If there is
-// a way to lengthen the lease, it is used, also with less than is left.
-func fixedLease(e *env, ttl time.Duration, lengthen func(*locker.Client, *locker.Lock, time.Duration)) {
-	name, cs := e.name("fixed"), e.clients(2)
-	before := time.Now()
-	k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
+// fixedLeases calls fixedLease for leases of each kind, all at once. The last is from a TryAcquire.
+func fixedLeases(e *env, ttl time.Duration, extends bool) {
+	cs, kinds := e.clients(2), []kind{exclusively, shared(0), shared(2), exclusively}
+	e.each(len(kinds), func(i int) {
+		acquire := cs[0].Acquire
+		if i == len(kinds)-1 {
+			acquire = cs[0].TryAcquire
+		}
+		before, name := time.Now(), e.name("fixed")
+		k, err := acquire(e.within(patience), name, kinds[i].options(locker.WithTTL(ttl), locker.WithoutRenewal())...)
+		e.ok(err, "acquire %q", name)
+		var lengthen func(time.Duration)
+		if extends {
+			lengthen = func(ttl time.Duration) { e.ok(k.Extend(e.within(patience), ttl), "extend") }
+		}
+		fixedLease(e, cs[1], k, before, ttl, lengthen)
+	})
+}
+
+// fixedLease waits for the end of a lease that was asked for after a moment, with another client queued. If there is a
+// way to lengthen the lease, it is used, also with less than is left.
+func fixedLease(e *env, other *locker.Client, k *locker.Lock, before time.Time, ttl time.Duration, lengthen func(time.Duration)) {
 	if lengthen != nil {
 		ttl, before = 2*ttl, time.Now()
-		lengthen(cs[0], k, ttl)
+		lengthen(ttl)
 	}
 	after := time.Now()
 	if lengthen != nil {
-		lengthen(cs[0], k, ttl/4)
+		lengthen(ttl / 4)
 	}
-	p := e.queueBehind(cs[1], name)
+	p := e.queueBehind(other, k.Name())
 	next := p.granted(e.leaseEnd(ttl).from(after), "the lease was granted or lengthened")
 	p.notBefore(before.Add(ttl), "a lease of %v", ttl)
 	e.is(k.Err(), locker.ErrLost, "the holder after the next was granted")
@@ -290,7 +306,7 @@ func crashWaiters(e *env, name string, n int, lived time.Duration) (k *locker.Lo
 	for i := range n {
 		var c *locker.Client
 		c, links[i] = e.linked()
-		e.queue(c, name, i+2, locker.WithTTL(waiterTTL))
+		e.queue(c, name, i+2, kind{shared: i == 1}.options(locker.WithTTL(waiterTTL))...)
 	}
 	live = e.queue(e.client(), name, n+2, locker.WithTTL(waiterTTL))
 	e.sleep(lived)

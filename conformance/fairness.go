@@ -4,6 +4,9 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 var fairness = topic("fairness",
@@ -15,14 +18,21 @@ var fairness = topic("fairness",
 		"readers that wait for a writer are granted together when it releases", obeys(exclusively, shared(0), shared(0), shared(0), shared(0))),
 	newCase("try-behind-permits", "D5 D6 C2",
 		"TryAcquire of a permit that was just released does not overtake the waiters for one", obeys(shared(2), shared(2), shared(2), shared(2))),
-	newCase("joined-called-once", "D7 C2",
-		"Joined is called once for a ticket that has to wait, and not for one that is granted at once", func(e *env) {
+	newCase("joined-called-once", "D6 D7 C2",
+		"Joined is called once for a ticket that has to wait, and not for one that is granted at once or that does not wait", func(e *env) {
 			name, d1, d2 := e.name("joined"), e.driver(), e.driver()
 			first := e.acquireAt(d1, e.request(name))
 			h := first.granted(patient, "it was asked for a free name")
 			second := e.queueAt(d2, e.request(name), 2)
 			second.awaitJoined(slacks(2))
+			var called atomic.Bool
+			try := e.request(name)
+			try.Wait, try.Joined = false, func() { called.Store(true) }
+			e.is(errOf(d2.Acquire(e.within(patience), try)), driver.ErrNotAcquired, "a request that does not wait")
 			second.handOver(d1, h, d2)
+			if called.Load() {
+				e.failf("Joined was called for a request that does not wait")
+			}
 			if n := first.joined.Load(); n != 0 {
 				e.failf("Joined was called %d times for a ticket that was granted at once", n)
 			}

@@ -71,7 +71,9 @@ var handOffs = topic("fairness",
 	newCase("hand-off-time", "D13 C2",
 		"on an idle store the next waiter is granted within 100 ms of a release, however long it has waited, and whatever was granted before: it does not poll", func(e *env) {
 			d1, d2 := e.driver(), e.driver()
-			for _, took := range [][]time.Duration{e.handOffsOfOneName(d1, d2), e.handOffsAfterARest(d1, d2)} {
+			newly := e.handOffsOfOneName(d1, d2)
+			writers, readers := e.handOffsAfterARest(d1, d2)
+			for _, took := range [][]time.Duration{newly, writers, readers} {
 				slices.Sort(took)
 				if took[len(took)*3/4] > handOffBound {
 					e.failf("a quarter of the hand-offs took more than %v, the bound of D13 for an idle store: %v; a waiter must be notified of its grant, not poll",
@@ -103,33 +105,41 @@ func (e *env) handOffsOfOneName(d1, d2 driver.Driver) (took []time.Duration) {
 // handOffsAfterARest measures hand-offs, one after the other, to waiters that have waited for so
 // long that most backoffs have reached their greatest interval. The releases fall into
 // different phases of a poll interval.
-func (e *env) handOffsAfterARest(d1, d2 driver.Driver) (took []time.Duration) {
+func (e *env) handOffsAfterARest(d1, d2 driver.Driver) (writers, readers []time.Duration) {
 	const rest, spread = 600 * time.Millisecond, 275 * time.Millisecond
-	waits := make([]func() time.Duration, 12)
+	const times = 12
+	kinds := []kind{exclusively, shared(0)}
+	waits := make([]func() time.Duration, times*len(kinds))
 	for i := range waits {
-		waits[i] = e.handOff(d1, d2)
+		waits[i] = e.handOff(d1, d2, kinds[i%2])
 	}
 	e.sleep(rest)
-	for _, release := range waits {
-		took = append(took, e.measure(bound{handOffBound, "D13"}, func() time.Duration {
+	for i, release := range waits {
+		one := e.measure(bound{handOffBound, "D13"}, func() time.Duration {
 			if release == nil { // what took the first one's time was a stall
-				release = e.handOff(d1, d2)
+				release = e.handOff(d1, d2, kinds[i%2])
 				e.sleep(rest)
 			}
 			defer func() { release = nil }()
 			return release()
-		}))
+		})
+		if i%2 == 0 {
+			writers = append(writers, one)
+			continue
+		}
+		readers = append(readers, one)
 		e.sleep(spread)
 	}
-	return took
+	return writers, readers
 }
 
 // handOff queues a waiter behind a holder. The result releases, and returns the time from the
 // end of the release to the grant.
-func (e *env) handOff(d1, d2 driver.Driver) (release func() time.Duration) {
+func (e *env) handOff(d1, d2 driver.Driver, kd kind) (release func() time.Duration) {
 	name := e.name("hand-off")
-	h := e.grant(d1, e.request(name))
-	p := e.queueAt(d2, e.request(name), 2)
+	h, r := e.grant(d1, e.request(name)), e.request(name)
+	r.Shared = kd.shared
+	p := e.queueAt(d2, r, 2)
 	return func() time.Duration {
 		e.drop(d1, h)
 		released := time.Now()

@@ -48,31 +48,18 @@ var inspection = topic("inspect",
 				}
 			}
 			e.release(locks...)
+			next, note := len(held), fmt.Sprint("note ", len(held))
+			e.eventually(patient, "waiting for the grant of the first waiter", func() error {
+				if queue := e.queueOf(name); len(queue) == 0 || !queue[0].Held || queue[0].Owner != fmt.Sprint("owner ", next) || queue[0].Note != note {
+					return fmt.Errorf("the queue is %+v, want owner %d with note %d first, and holding", queue, next, next)
+				}
+				return nil
+			})
 		}),
 	newCase("remaining", "D15 D12 C9",
-		"Remaining is what is left of the holder's lease: it shrinks, grows with a renewal, and is zero for waiters", func(e *env) {
-			const ttl = 40 * time.Second
-			name, cs := e.uncheckedName("remaining"), e.clients(2)
-			k := e.take(cs[0], name, locker.WithTTL(ttl), locker.WithoutRenewal())
-			e.queue(cs[1], name, 2)
-			e.sleep(slack / 20)
-			// A store may have longer leases than asked, and round to seconds.
-			most := max(ttl, e.bounds(ttl).Crash) + slack
-			queue := e.queueOf(name)
-			first := queue[0].Remaining
-			if first <= 0 || first > most {
-				e.failf("the remaining time of a lease of %v is %v", ttl, first)
-			}
-			if queue[1].Remaining != 0 {
-				e.failf("the remaining time of a waiter is %v", queue[1].Remaining)
-			}
-			e.ok(k.Extend(e.within(patience), 2*ttl), "extend")
-			least := min(2*ttl, time.Until(k.Deadline())+slack) // a session's time, if the store has sessions
-			longer := e.queueOf(name)[0].Remaining
-			exact := first < ttl && first > ttl-2*slack // else it is a session's time, or the whole TTL
-			if longer < first-slack || longer > e.leaseEnd(2*ttl).d || exact && longer < least-2*slack {
-				e.failf("the remaining time of a lease extended to %v is %v, want %v at least, and was %v before", 2*ttl, longer, least, first)
-			}
+		"Remaining is what is left of the holder's lease: it shrinks, grows with a renewal, which changes nothing else, and is zero for waiters", func(e *env) {
+			cs := e.clients(2)
+			e.together(func() { remaining(e, cs, exclusively) }, func() { remaining(e, cs, shared(0)) })
 		}),
 	newCase("empty", "D15 D18 C9",
 		"a name that nobody uses has an empty queue, before and after it was used", func(e *env) {
@@ -90,9 +77,10 @@ var inspection = topic("inspect",
 	newCase("list", "D2 D18 C9",
 		"the names that are held or waited for are listed once each, and no others", func(e *env) {
 			u := e.unique()
-			held, waited, idle := u+" held", u+"/waited", u+":idle"
+			held, waited, read, idle := u+" held", u+"/waited", u+"read", u+":idle"
 			cs := e.clients(2)
 			k := e.take(cs[0], held)
+			e.take(cs[0], read, locker.Shared())
 			e.take(cs[0], waited)
 			e.queue(cs[1], waited, 2)
 			e.release(e.take(cs[0], idle))
@@ -107,7 +95,7 @@ var inspection = topic("inspect",
 			for _, name := range listed {
 				times[name]++
 			}
-			for name, want := range map[string]int{held: 1, waited: 1, idle: 0} {
+			for name, want := range map[string]int{held: 1, waited: 1, read: 1, idle: 0} {
 				if times[name] != want {
 					e.failf("%q is listed %d times, want %d (among %d names)", name, times[name], want, len(listed))
 				}
@@ -140,12 +128,13 @@ var inspection = topic("inspect",
 		}),
 	newCase("long-queue", "D5 D15 D16 C9",
 		"a queue of many waiters of one process is shown completely and in order", func(e *env) {
-			n := rounds(60)
+			const n = 110
+			writers := rounds(40) // the rest are readers, most of whom are granted together
 			name, cs := e.name("long"), e.clients(2)
 			k := e.take(cs[0], name)
 			ps := make([]*pending, n)
 			for i := range ps {
-				ps[i] = e.acquire(cs[i%2], name, locker.WithOwner(fmt.Sprint(i)))
+				ps[i] = e.acquire(cs[i%2], name, kind{shared: i >= writers}.options(locker.WithOwner(fmt.Sprint(i)))...)
 			}
 			queue := e.awaitQueue(name, n+1)
 			order := make([]*pending, 0, n)
@@ -162,13 +151,47 @@ var inspection = topic("inspect",
 				}
 				order = append(order, ps[who])
 			}
+			if e.breakable() {
+				order[n-1].moves = true
+				e.ok(cs[0].Break(e.within(patience), name, queue[n].Token), "break of the last of %d waiters", n)
+			}
 			e.release(k)
 			for i, p := range order {
 				k := p.granted(patient, fmt.Sprintf("it was position %d of %d", i+1, n))
-				if want := queue[i+1].Token; k.Token() != want {
+				if want := queue[i+1].Token; k.Token() != want && !p.moves {
 					e.failf("position %d was shown as ticket %d and granted as %d", i+1, want, k.Token())
 				}
 				e.release(k)
 			}
 		}).keepsBusy(),
 )
+
+// remaining looks at what is left of a lease before and after it is extended, with a waiter queued.
+func remaining(e *env, cs []*locker.Client, kd kind) {
+	const ttl = 40 * time.Second
+	name := e.uncheckedName("remaining")
+	k := e.take(cs[0], name, kd.options(locker.WithTTL(ttl), locker.WithoutRenewal(), locker.WithNote("a note"))...)
+	e.queue(cs[1], name, 2)
+	e.sleep(slack / 20)
+	// A store may have longer leases than asked, and round to seconds.
+	most := max(ttl, e.bounds(ttl).Crash) + slack
+	queue := e.queueOf(name)
+	first := queue[0]
+	if first.Remaining <= 0 || first.Remaining > most {
+		e.failf("the remaining time of a lease of %v is %v", ttl, first.Remaining)
+	}
+	if queue[1].Remaining != 0 {
+		e.failf("the remaining time of a waiter is %v", queue[1].Remaining)
+	}
+	e.ok(k.Extend(e.within(patience), 2*ttl), "extend")
+	least := min(2*ttl, time.Until(k.Deadline())+slack) // a session's time, if the store has sessions
+	longer := e.queueOf(name)[0]
+	exact := first.Remaining < ttl && first.Remaining > ttl-2*slack // else it is a session's time, or the whole TTL
+	if longer.Remaining < first.Remaining-slack || longer.Remaining > e.leaseEnd(2*ttl).d || exact && longer.Remaining < least-2*slack {
+		e.failf("the remaining time of a lease extended to %v is %v, want %v at least, and was %v before", 2*ttl, longer.Remaining, least, first.Remaining)
+	}
+	longer.Remaining, longer.Since = first.Remaining, first.Since // expiry/renewed-lease looks at Since
+	if longer != first {
+		e.failf("the ticket is %+v after its lease was extended, and was %+v", longer, first)
+	}
+}

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -14,6 +15,7 @@ var leaks = topic("leaks",
 		"after all is released the store holds nothing that grows with the number of names that were used", func(e *env) {
 			a, b := e.client(), e.client()
 			before, forgotten := e.usedOnce(a, b)
+			e.useRarely(a, b)
 			for _, n := range []int{1, rounds(40)} {
 				e.each(n, func(i int) { e.use(a, b, e.uncheckedName(fmt.Sprint("key-", i))) })
 			}
@@ -110,6 +112,23 @@ func (e *env) use(a, b *locker.Client, name string) {
 	e.take(a, name, locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
 }
 
+// useRarely does the same with names that are inspected, held for a minimum, renewed and broken.
+func (e *env) useRarely(a, b *locker.Client) {
+	e.queueOf(e.uncheckedName("inspected"))
+	held, err := a.Acquire(e.within(patience), e.uncheckedName("held"), locker.WithMinHold(time.Millisecond))
+	if !errors.Is(err, locker.ErrUnsupported) {
+		e.ok(err, "acquire with a minimum hold")
+		e.release(held)
+	}
+	k := e.take(b, e.uncheckedName("renewed"))
+	e.ok(k.Extend(e.within(patience), time.Minute), "extend")
+	if e.breakable() {
+		e.ok(a.Break(e.within(patience), k.Name(), k.Token()), "break")
+	} else {
+		e.release(k)
+	}
+}
+
 // keys returns how much the store holds.
 func (e *env) keys() int {
 	n, err := e.h.Keys(e.ctx)
@@ -122,6 +141,7 @@ func (e *env) keys() int {
 func (e *env) usedOnce(a, b *locker.Client) (keys int, forgotten bound) {
 	first := e.uncheckedName("first")
 	e.use(a, b, first)
+	e.useRarely(a, b)
 	e.awaitQueueWithin(e.crash(shortTTL), first, 0)
 	forgotten = e.plusLiveness(e.crash(locker.DefaultTTL), locker.DefaultTTL)
 	return e.awaitSteady(forgotten.d, e.keys), forgotten

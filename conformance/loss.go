@@ -14,29 +14,10 @@ var loss = topic("loss",
 		"a holder that is cut off knows of its loss before another ticket is granted", func(e *env) { cutHolder(e, func(l Link) { l.Cut() }) }),
 	newCase("answers-lost", "D10 D11 D14 C7",
 		"a holder whose renewals are executed but not answered counts its validity from the last answered one", func(e *env) { cutHolder(e, func(l Link) { l.DropReplies(true) }) }),
-	// The waiter waits for longer than the lease that it asks for.
 	newCase("late-grant", "D11 C7",
 		"a waiter gets a whole lease: its validity is nearly a TTL from the moment when it learns of the grant", func(e *env) {
-			name, ttl, cs := e.name("late"), e.lasting(), e.clients(2)
-			k := e.take(cs[0], name)
-			p := e.queue(cs[1], name, 2, locker.WithTTL(ttl), locker.WithoutRenewal())
-			token := e.queueOf(name)[1].Token
-			e.sleep(ttl * 3 / 2) // longer than the lease that is asked for
-			released := time.Now()
-			e.release(k)
-			next := p.granted(patient, "the holder released")
-			if next.Token() != token {
-				e.failf("a waiter was queued as %d and got token %d", token, next.Token())
-			}
-			behind := e.queueBehind(cs[0], name)
-			e.sleep(ttl/2 - time.Since(p.at))
-			e.holds(next, "half a TTL after a grant that it had waited for")
-			behind.waits("the lease is not over")
-			behind.granted(e.leaseEnd(ttl), "the lease was granted")
-			// The store may have granted it at any time since then (D10).
-			behind.notBefore(released.Add(ttl-slack/2), "the lease of a holder that had waited")
-			e.is(next.Err(), locker.ErrLost, "the holder after the next was granted")
-			e.release(behind.lock)
+			cs := e.clients(2)
+			e.together(func() { lateGrant(e, cs, exclusively) }, func() { lateGrant(e, cs, shared(0)) })
 		}),
 	newCase("whole-lease", "D11 C7",
 		"the lease of a waiter that was granted has its whole length, or the grant says that it is provisional", func(e *env) {
@@ -71,12 +52,8 @@ var loss = topic("loss",
 	newCase("break-notifies-holder", "D12 D13 C7",
 		"after a break the next waiter is granted at once, and the holder is notified: at once if the driver is a LossNotifier, else at its next renewal; the cause wraps ErrLost", func(e *env) {
 			causes := make(chan error, 1)
-			name, cs, d, ttl := e.name("break"), e.clients(2), e.open(), e.lasting()
-			bound := ttl/3 + slack
-			if _, ok := d.(driver.LossNotifier); ok {
-				bound = slack
-				ttl = max(ttl, 6*slack) // the next renewal comes after the bound
-			}
+			name, cs, d := e.name("break"), e.clients(2), e.open()
+			bound, ttl := e.breakNotice(d)
 			c := e.clientOf(d, locker.WithObserver(func(_ context.Context, ev locker.Event) {
 				if ev.Kind == locker.EventLost {
 					causes <- ev.Err
@@ -132,12 +109,15 @@ var loss = topic("loss",
 			broken.waits("it queued again behind the one that holds")
 			e.handOver(k, broken)
 		}),
-	newCase("break-unknown", "C7",
-		"a break of a token that is not queued returns ErrLost and changes nothing", func(e *env) {
+	newCase("break-unknown", "D13 C7",
+		"a break of a token that is not queued returns ErrLost and changes nothing, and one of a reader or a permit changes no other", func(e *env) {
 			name, c := e.name("break-unknown"), e.client()
 			k := e.take(c, name)
 			if e.breakable() {
-				e.is(c.Break(e.within(patience), name, k.Token()+1), locker.ErrLost, "break of a token nobody has")
+				breakReaders(e)
+				for _, token := range []uint64{k.Token() + 1, k.Token() + 1<<32, k.Token() + 1<<63} {
+					e.is(c.Break(e.within(patience), name, token), locker.ErrLost, "break of token %d, which nobody has", token)
+				}
 				e.is(c.Break(e.within(patience), e.name("nobody"), k.Token()), locker.ErrLost, "break on a name nobody uses")
 			}
 			e.oneTicket(k)
@@ -168,6 +148,30 @@ var loss = topic("loss",
 		}),
 )
 
+// lateGrant lets a waiter wait for longer than the fixed lease that it asks for, and looks how long that is.
+func lateGrant(e *env, cs []*locker.Client, kd kind) {
+	name, ttl := e.name("late"), e.lasting()
+	k := e.take(cs[0], name)
+	p := e.queue(cs[1], name, 2, kd.options(locker.WithTTL(ttl), locker.WithoutRenewal())...)
+	token := e.queueOf(name)[1].Token
+	e.sleep(ttl * 3 / 2)
+	released := time.Now()
+	e.release(k)
+	next := p.granted(patient, "the holder released")
+	if next.Token() != token {
+		e.failf("a waiter was queued as %d and got token %d", token, next.Token())
+	}
+	behind := e.queueBehind(cs[0], name)
+	e.sleep(ttl/2 - time.Since(p.at))
+	e.holds(next, "half a TTL after a grant that it had waited for")
+	behind.waits("the lease is not over")
+	behind.granted(e.leaseEnd(ttl), "the lease was granted")
+	// The store may have granted it at any time since then (D10).
+	behind.notBefore(released.Add(ttl-slack/2), "the lease of a holder that had waited")
+	e.is(next.Err(), locker.ErrLost, "the holder after the next was granted")
+	e.release(behind.lock)
+}
+
 // cutHolder cuts a holder off and checks that it notices its loss before the next
 // ticket is granted. The long safety margin makes the order visible.
 func cutHolder(e *env, cut func(Link)) {
@@ -197,6 +201,39 @@ func cutHolder(e *env, cut func(Link)) {
 	e.is(k.Release(e.within(patience)), locker.ErrLost, "release of the lost lock")
 	e.holds(next, "after the lost lock was released")
 	e.release(next)
+}
+
+// breakReaders breaks two tickets of four that hold a name, of the process that breaks them.
+func breakReaders(e *env) {
+	name, d := e.name("readers"), e.open()
+	c, other := e.clientOf(d), e.client()
+	bound, ttl := e.breakNotice(d)
+	first := e.take(c, name, locker.Shared(), locker.WithTTL(ttl))
+	broken := []*locker.Lock{e.take(c, name, locker.Shared(), locker.WithTTL(ttl)), e.take(c, name, locker.Limit(9), locker.WithTTL(ttl))}
+	last := e.take(other, name, locker.Shared(), locker.WithTTL(ttl))
+	e.each(len(broken), func(i int) {
+		e.ok(c.Break(e.within(patience), name, broken[i].Token()), "break of a reader or a permit")
+		if !closedWithin(broken[i].Done(), bound) {
+			e.failf("the holder was not notified of a break within %v", bound)
+		}
+		e.is(broken[i].Err(), locker.ErrLost, "the holder after a break")
+	})
+	queue := e.queueOf(name)
+	if len(queue) != 2 || queue[0].Token != first.Token() || queue[1].Token != last.Token() {
+		e.failf("the queue is %s after breaks of %d and %d, want %d and %d", show(queue), broken[0].Token(), broken[1].Token(), first.Token(), last.Token())
+	}
+	for _, k := range []*locker.Lock{first, last} {
+		e.holds(k, "after a break of others")
+		e.release(k)
+	}
+}
+
+// breakNotice returns how soon a holder is notified of a break, and a TTL with which no renewal comes before that.
+func (e *env) breakNotice(d driver.Driver) (within, ttl time.Duration) {
+	if _, ok := d.(driver.LossNotifier); ok {
+		return slack, max(e.lasting(), 6*slack)
+	}
+	return e.lasting()/3 + slack, e.lasting()
 }
 
 // breakable reports whether the driver is a Breaker.

@@ -25,17 +25,27 @@ var minHolds = topic("min-hold",
 		}),
 	newCase("closed-early", "D20 D17 C3",
 		"a lock whose Client is closed before its minimum hold has passed is not granted to others until then", func(e *env) {
-			released, held, c := e.name("released"), e.name("held"), e.client()
+			released, held, read, waited, c := e.name("released"), e.name("held"), e.name("read"), e.name("waited"), e.client()
 			k, d, end, ok := e.minHold(c, released)
 			if !ok {
 				return
 			}
 			e.release(k)
 			_, _, end2, _ := e.minHold(c, held)
+			_, _, end3, _ := e.minHold(c, read, locker.Shared())
+			other := e.take(e.client(), waited)
+			p := e.acquire(c, waited, locker.WithMinHold(d), locker.WithTTL(e.ttl()))
+			e.awaitQueue(waited, 2)
+			e.sleep(slack / 4)
+			end4 := time.Now().Add(d)
+			e.release(other)
+			p.granted(patient, "the holder released")
 			e.ok(c.Close(), "close with locks within their minimum hold")
 			e.together(
 				func() { e.grantedAfter(released, d, end, "it was released and its Client closed") },
-				func() { e.grantedAfter(held, d, end2, "its Client was closed") })
+				func() { e.grantedAfter(held, d, end2, "its Client was closed") },
+				func() { e.grantedAfter(read, d, end3, "the Client of a reader was closed") },
+				func() { e.grantedAfter(waited, d, end4, "the Client of a holder that had waited was closed") })
 		}),
 	newCase("crashed-early", "D20 D10 C3",
 		"a lock whose process ends before its minimum hold has passed is not granted to others until then", func(e *env) {
@@ -56,12 +66,12 @@ var minHolds = topic("min-hold",
 				return
 			}
 			ttl := e.leaseOf(20 * time.Second)
-			released, held, c := e.name("released"), e.name("held"), e.client()
-			opts := []locker.Option{locker.WithMinHold(hold), locker.WithTTL(ttl)}
+			released, held, read, c := e.name("released"), e.name("held"), e.name("read"), e.client()
+			names := []string{released, held, read}
 			ends := make(map[string][2]time.Time) // when the minimum hold ends, at the earliest and at the latest
-			for _, name := range []string{released, held} {
+			for _, name := range names {
 				asked := time.Now()
-				k := e.take(c, name, opts...)
+				k := e.take(c, name, kind{shared: name == read}.options(locker.WithMinHold(hold), locker.WithTTL(ttl))...)
 				ends[name] = [2]time.Time{asked.Add(hold), time.Now().Add(hold)}
 				if name == released {
 					e.release(k)
@@ -69,16 +79,16 @@ var minHolds = topic("min-hold",
 			}
 			e.ok(c.Close(), "close with locks within their minimum hold")
 			late := slacks(2).plus(e.bounds(ttl).Crash-ttl, fmt.Sprintf("Bounds(%v).Crash less the TTL, D10", ttl))
-			e.each(2, func(i int) {
-				name := []string{released, held}[i]
+			e.each(len(names), func(i int) {
+				name := names[i]
 				p := e.acquire(e.client(), name)
 				next := p.granted(late.plus(time.Until(ends[name][1]), "the rest of the minimum hold"), "its Client was closed within its minimum hold (Shortener)")
 				p.notBefore(ends[name][0], "after Close, a minimum hold of %v (D20)", hold)
 				e.release(next)
 			})
 		}),
-	newCase("not-lengthened", "D10 C3",
-		"Shorten changes no lease that ends earlier", func(e *env) {
+	newCase("not-lengthened", "D10 D20 C3",
+		"Shorten changes no lease that ends earlier, and no other ticket: of one that is not held it returns ErrLost", func(e *env) {
 			if !e.shortens() {
 				e.skip("the driver is no driver.Shortener")
 				return
@@ -87,20 +97,28 @@ var minHolds = topic("min-hold",
 			r := e.request(e.name("longer"))
 			r.TTL, r.Renewed = e.ttl(), false
 			h := e.grant(d, r)
-			e.ok(d.(driver.Shortener).Shorten(e.within(patience), h, 10*time.Minute), "shorten")
+			s := d.(driver.Shortener)
+			e.ok(s.Shorten(e.within(patience), h, 10*time.Minute), "shorten")
+			other := e.grant(d, e.request(e.name("other")))
+			p := e.queueAt(d, e.request(other.Name), 2)
+			for _, h := range append(forgeries(e, other), p.r.Hold(0)) {
+				e.is(s.Shorten(e.within(patience), h, time.Millisecond), driver.ErrLost, "shorten %+v, beside the holder %+v", h, other)
+			}
 			e.awaitQueueWithin(e.leaseEnd(r.TTL).plus(r.TTL, "the lease (D20)"), r.Name, 0)
+			p.waits("only other leases were shortened")
+			p.handOver(d, other, d)
 		}),
 )
 
 // minHold acquires name with a minimum hold that the store can give. It returns the
 // lock, the minimum hold and its earliest end, or false if the store cannot keep one.
-func (e *env) minHold(c *locker.Client, name string) (k *locker.Lock, d time.Duration, end time.Time, ok bool) {
+func (e *env) minHold(c *locker.Client, name string, opts ...locker.Option) (k *locker.Lock, d time.Duration, end time.Time, ok bool) {
 	d = 3 * time.Second
 	if most := e.bounds(d).MaxTTL; most > 0 {
 		d = min(d, most)
 	}
 	asked := time.Now()
-	k, err := c.Acquire(e.within(patience), name, locker.WithMinHold(d), locker.WithTTL(e.ttl()))
+	k, err := c.Acquire(e.within(patience), name, append(opts, locker.WithMinHold(d), locker.WithTTL(e.ttl()))...)
 	if errors.Is(err, locker.ErrUnsupported) {
 		if q := e.queueOf(name); len(q) != 0 {
 			e.failf("refused with ErrUnsupported and left in the queue: %s", show(q))

@@ -90,11 +90,11 @@ var outages = topic("outage",
 			e.worksAgain(cs...)
 			e.awaitQueueWithin(e.crash(e.ttl()).and(e.afterOutage()), name, 0)
 		}).needs(NeedServer).at(ownStore),
-	newCase("restart-while-held", "D3 D10 C9",
+	newCase("restart-while-held", "D3 D10 D15 C9",
 		"a restart shorter than the lease loses no lock", func(e *env) {
 			name, cs, s := e.name("held"), e.clients(2), e.server()
 			var l ledger
-			k := e.take(cs[0], name)
+			k := e.take(cs[0], name, locker.WithNote("a note"))
 			en := l.granted(k, exclusively)
 			s.kill()
 			e.sleep(slack / 2)
@@ -104,6 +104,9 @@ var outages = topic("outage",
 			e.holds(k, "after a restart of the store that was shorter than its lease")
 			e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "extend after a restart")
 			e.oneTicket(k)
+			if t := e.queueOf(name)[0]; t.Owner != k.Owner() || t.Note != "a note" {
+				e.failf("the ticket is %+v after a restart, want owner %q with a note", t, k.Owner())
+			}
 			p := e.queue(cs[1], name, 2)
 			l.ends(en)
 			e.release(k)

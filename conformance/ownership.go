@@ -68,26 +68,8 @@ var ownership = topic("ownership",
 		}),
 	newCase("acquire-asked-again", "D1 C4",
 		"an Acquire that is repeated, for a ticket that is held or waiting, does not queue a second one", func(e *env) {
-			name, d1, d2 := e.name("twice"), e.driver(), e.driver()
-			r1, r2 := e.request(name), e.request(name)
-			h1 := e.grant(d1, r1)
-			if again := e.grant(d1, r1); again.Token != h1.Token {
-				e.failf("the same request got token %d, then %d", h1.Token, again.Token)
-			}
-			e.awaitQueue(name, 1)
-
-			first := e.queueAt(d2, r2, 2)
-			first.awaitJoined(patient) // no request is under way when it is released
-			first.cancel(nil)
-			_ = first.ended(slacks(2), "it was cancelled")
-			second := e.acquireAt(d2, r2)
-			second.awaitJoined(patient)
-			if queue := e.awaitQueue(name, 2); queue[1].Held {
-				e.failf("the queue is %s, want the second ticket waiting", show(queue))
-			}
-			e.drop(d1, h1)
-			e.untouched(d2, second.granted(patient, "the holder released"))
-			e.drop(d2, r2.Hold(0))
+			d1, d2 := e.driver(), e.driver()
+			e.together(func() { askAgain(e, d1, d2, true, exclusively) }, func() { askAgain(e, d1, d2, false, shared(0)) })
 		}),
 	// The second answer is believed: the next is not granted while it says that the lease lasts.
 	newCase("acquire-asked-again-late", "D1 D11 C4",
@@ -135,14 +117,27 @@ var ownership = topic("ownership",
 			e.drop(d, hs[1])
 		}),
 	newCase("renew-never-shortens", "D12 C4",
-		"a renewal for a shorter time than what is left changes nothing", func(e *env) {
+		"a renewal for a shorter time than what is left changes nothing, and of a batch each has its own TTL and its own answer", func(e *env) {
 			name, ttl, d1, d2 := e.name("shorten"), e.ttl(), e.driver(), e.driver()
 			r := e.request(name)
 			r.TTL = max(time.Minute, r.TTL)
 			h := e.grant(d1, r)
 			e.renewed(d1, h, ttl, nil, "renewal for less than is left")
 			p := e.queueAt(d2, e.request(name), 2)
-			e.sleep(e.bounds(ttl).Crash + slack)
+			short, long, lasts := e.renewedTogether(d1, h, ttl, r.TTL)
+			var kept, keepsAll bool
+			e.together(
+				func() { e.sleep(e.bounds(ttl).Crash + slack) },
+				func() { kept = outlives(e, d1, d2, short, ttl) },
+				func() { keepsAll = keeps(e, d1, d2, ttl) },
+			)
+			if kept && !keepsAll {
+				e.failf("a lease that was renewed for %v, beside others for %v, has not ended", ttl, r.TTL)
+			}
+			if lasts { // else the ticket's session gives no longer lease (D12)
+				e.untouched(d1, long)
+				e.drop(d1, long)
+			}
 			p.waits(fmt.Sprintf("the lease is one of %v, renewed for %v", r.TTL, ttl))
 			queue := e.inspectAt(d1, name)
 			if len(queue) != 2 || queue[0].ID != h.ID || !queue[0].Held {
@@ -152,12 +147,16 @@ var ownership = topic("ownership",
 		}),
 	newCase("waiter-cannot-renew", "D12 C4",
 		"a renewal of a waiting ticket returns ErrLost, and the ticket goes on waiting", func(e *env) {
-			name, d1, d2 := e.name("waiter"), e.driver(), e.driver()
-			h := e.grant(d1, e.request(name))
-			p := e.queueAt(d2, e.request(name), 2)
-			e.renewed(d2, p.r.Hold(0), time.Minute, driver.ErrLost, "renewal of a ticket that waits")
-			e.awaitQueue(name, 2)
-			p.handOver(d1, h, d2)
+			d1, d2 := e.driver(), e.driver()
+			for _, shared := range []bool{false, true} {
+				name := e.name("waiter")
+				h, r := e.grant(d1, e.request(name)), e.request(name)
+				r.Shared = shared
+				p := e.queueAt(d2, r, 2)
+				e.renewed(d2, r.Hold(0), time.Minute, driver.ErrLost, "renewal of a ticket that waits")
+				e.awaitQueue(name, 2)
+				p.handOver(d1, h, d2)
+			}
 		}),
 	newCase("waiter-released", "D9 D13 C4",
 		"a release by ID alone removes a waiting ticket, and its Acquire returns ErrLost", func(e *env) {
@@ -173,6 +172,36 @@ var ownership = topic("ownership",
 			e.drop(d1, h)
 		}),
 )
+
+// askAgain repeats requests: of a holder, which does or does not wait, and of a waiter behind it.
+func askAgain(e *env, d1, d2 driver.Driver, wait bool, kd kind) {
+	name := e.name("twice")
+	r1, r2 := e.request(name), e.request(name)
+	r1.Wait, r2.Shared = wait, kd.shared
+	h1 := e.grant(d1, r1)
+	if again := e.grant(d1, r1); again.Token != h1.Token {
+		e.failf("the same request got token %d, then %d", h1.Token, again.Token)
+	}
+	e.awaitQueue(name, 1)
+
+	first := e.queueAt(d2, r2, 2)
+	first.awaitJoined(patient) // no request is under way when it is released
+	first.cancel(nil)
+	_ = first.ended(slacks(2), "it was cancelled")
+	second := e.acquireAt(d2, r2)
+	second.awaitJoined(patient)
+	if queue := e.awaitQueue(name, 2); queue[1].Held {
+		e.failf("the queue is %s, want the second ticket waiting", show(queue))
+	}
+	e.drop(d1, h1)
+	h2 := second.granted(patient, "the holder released")
+	e.untouched(d2, h2)
+	if again := e.grant(d2, r2); again.Token != h2.Token {
+		e.failf("the same request got token %d, then %d", h2.Token, again.Token)
+	}
+	e.untouched(d2, h2)
+	e.drop(d2, r2.Hold(0))
+}
 
 // forgeries returns holds that resemble h.
 func forgeries(e *env, h driver.Hold) []driver.Hold {
@@ -211,6 +240,49 @@ func (e *env) renewed(d driver.Driver, h driver.Hold, ttl time.Duration, want er
 			e.failf("%s (%s): got error %v, want %v", fmt.Sprintf(what, args...), r.verb, err, want)
 		}
 	}
+}
+
+// renewedTogether renews, in a batch if the driver has such, a lease of ttl for ttl, one that is not there, a lease of
+// ttl for the time most, and h for less than is left. The first and the third are new. It reports whether the store can
+// give the third a lease of that time.
+func (e *env) renewedTogether(d driver.Driver, h driver.Hold, ttl, most time.Duration) (short, long driver.Hold, lasts bool) {
+	e.ok(e.steady(ttl/4, func() error {
+		hs, gs := make([]driver.Hold, 2), make([]driver.Grant, 2)
+		e.each(2, func(i int) {
+			r := e.request(e.uncheckedName("together"))
+			r.TTL, r.Renewed = ttl, false
+			var err error
+			gs[i], err = d.Acquire(e.within(patience), r)
+			e.ok(err, "acquire %q at the driver interface", r.Name)
+			hs[i] = r.Hold(gs[i].Token)
+		})
+		short, long = hs[0], hs[1]
+		lasts = (gs[1].TTL == 0 || gs[1].TTL >= most) && (e.bounds(most).MaxTTL == 0 || e.bounds(most).MaxTTL >= most)
+		nobody := e.request(e.uncheckedName("nobody")).Hold(1)
+		rs := []driver.Renewal{{Hold: short, TTL: ttl}, {Hold: nobody, TTL: most}, {Hold: long, TTL: most}, {Hold: h, TTL: ttl}}
+		for i, err := range e.renewAll(d, rs) {
+			if there := rs[i].Hold != nobody; there != (err == nil) {
+				return fmt.Errorf("the answer for %+v, which is there: %v, is %v", rs[i], there, err)
+			}
+		}
+		return nil
+	}), "renewing leases together, of which the second is not there (D12)")
+	return short, long, lasts
+}
+
+// renewAll renews several leases, in a batch if the driver has such.
+func (e *env) renewAll(d driver.Driver, rs []driver.Renewal) (errs []error) {
+	if b, ok := d.(driver.BatchRenewer); ok {
+		errs = b.RenewAll(e.within(patience), rs)
+		if len(errs) != len(rs) {
+			e.failf("RenewAll of %d leases answered with %d errors", len(rs), len(errs))
+		}
+		return errs
+	}
+	for _, r := range rs {
+		errs = append(errs, d.Renew(e.within(patience), r.Hold, r.TTL))
+	}
+	return errs
 }
 
 // untouched fails unless h is the only ticket, and held.

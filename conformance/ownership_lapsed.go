@@ -18,6 +18,9 @@ var lapses = topic("ownership",
 			}
 			ls := leases(e, d, other, ttl)
 			awaitEnd(e, ls, ttl)
+			if lister, ok := other.(driver.Lister); ok {
+				e.notListed(lister, ls)
+			}
 			for _, l := range ls {
 				l.check(e, d, other)
 			}
@@ -101,7 +104,12 @@ func awaitEnd(e *env, ls []*lapse, ttl time.Duration) {
 func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
 	r := e.request(e.name("kept"))
 	r.TTL, r.Renewed = ttl, false
-	h := e.grant(d, r)
+	return outlives(e, d, other, e.grant(d, r), ttl)
+}
+
+// outlives waits for the end of a lease that nobody renews any more. If the ticket is there after
+// that, it releases it and returns true.
+func outlives(e *env, d, other driver.Driver, h driver.Hold, ttl time.Duration) bool {
 	deadline := time.Now().Add(e.leaseEnd(ttl).d)
 	for {
 		asked := time.Now() // the answer may come late
@@ -114,5 +122,18 @@ func keeps(e *env, d, other driver.Driver, ttl time.Duration) bool {
 			return true
 		}
 		e.sleep(slack / 20)
+	}
+}
+
+// notListed fails if a name is listed whose lease is over and for which nobody waits.
+func (e *env) notListed(l driver.Lister, ls []*lapse) {
+	names, err := l.List(e.within(patience))
+	if !errors.Is(err, driver.ErrUnsupported) { // a wrapper of a driver that cannot
+		e.ok(err, "list")
+	}
+	for _, lapse := range ls {
+		if lapse.next == nil && slices.Contains(names, lapse.h.Name) {
+			e.failf("the name of %s is listed after its end", lapse.what)
+		}
 	}
 }

@@ -105,8 +105,10 @@ var reentry = topic("reentry",
 		}),
 	newCase("lengthens", "D12 C5",
 		"re-entry with a longer TTL lengthens the lease in the store; with a shorter one it changes nothing", func(e *env) {
-			fixedLease(e, e.lasting(), func(c *locker.Client, k *locker.Lock, ttl time.Duration) {
-				e.reenters(k.Context(e.ctx), c, k, locker.WithTTL(ttl), locker.WithoutRenewal())
+			cs, ttl, before := e.clients(2), e.lasting(), time.Now()
+			k := e.take(cs[0], e.name("lengthens"), locker.WithTTL(ttl), locker.WithoutRenewal())
+			fixedLease(e, cs[1], k, before, ttl, func(ttl time.Duration) {
+				e.reenters(k.Context(e.ctx), cs[0], k, locker.WithTTL(ttl), locker.WithoutRenewal())
 			})
 		}),
 	newCase("not-after-loss", "D10 C5",

@@ -14,6 +14,9 @@ import (
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	g, err := d.acquire(ctx, r)
+	if d.s.has(JoinedOnTry) && errors.Is(err, driver.ErrNotAcquired) && r.Joined != nil {
+		r.Joined()
+	}
 	if d.s.has(MarksNoTicket) {
 		err = driver.NoTicket(err)
 	}
@@ -82,6 +85,9 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 		return nil, err
 	}
 	r.ID = s.id(r.ID)
+	if s.has(CutsLimits) {
+		r.Limit = int(int32(r.Limit)) //nolint:gosec // that is the bug
+	}
 	if _, asked := q.asked[d]; !asked && s.has(ObservedAlone) {
 		if q.asked == nil {
 			q.asked = make(map[*Driver]time.Time)
@@ -89,7 +95,10 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 		q.asked[d] = time.Now()
 	}
 	for _, t := range q.tickets {
-		if t.r.ID == r.ID && !s.has(QueuesTwice) || s.has(OwnerIsTicket) && t.r.Owner == r.Owner {
+		if t.r.ID == r.ID && s.has(TryRefusesItself) && !r.Wait {
+			return nil, driver.ErrNotAcquired
+		}
+		if t.r.ID == r.ID && !s.has(QueuesTwice) && !(s.has(SharedTwice) && r.Shared) || s.has(OwnerIsTicket) && t.r.Owner == r.Owner {
 			return t, nil
 		}
 	}
@@ -194,7 +203,7 @@ func (d *Driver) wait(ctx context.Context, t *ticket) error {
 // interval is the time to the next heartbeat.
 func (d *Driver) interval(pause time.Duration) time.Duration {
 	switch d.s.bug {
-	case PollsSlowly:
+	case PollsSlowly, ReadersPoll:
 		return 250 * time.Millisecond
 	case PollsLater:
 		return pause
@@ -209,7 +218,7 @@ func (d *Driver) interval(pause time.Duration) time.Duration {
 func (d *Driver) notified(t *ticket) <-chan struct{} {
 	d.s.mu.Lock()
 	defer d.s.mu.Unlock()
-	polls := d.s.has(PollsSlowly) || d.s.has(PollsLater) || d.s.has(HeardOnce) && d.heard[t.r.Name]
+	polls := d.s.has(PollsSlowly) || d.s.has(ReadersPoll) && t.r.Shared || d.s.has(PollsLater) || d.s.has(HeardOnce) && d.heard[t.r.Name]
 	if d.cut || d.drop || d.s.paused || !d.s.up || polls {
 		return nil
 	}
@@ -265,6 +274,9 @@ func (d *Driver) touch(t *ticket) state {
 		return granted
 	}
 	t.touched = time.Now()
+	if d.s.has(WaiterSince) {
+		t.since = t.touched
+	}
 	return waiting
 }
 
@@ -281,9 +293,12 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 			t.asked = asked
 		}
 		if !t.acked && !d.s.has(LeaseFromQueueing) {
-			t.until = time.Now().Add(d.s.lease(t.r.TTL))
-			if d.s.has(HoldIgnored) && t.r.MinHold > 0 {
+			t.until = time.Now().Add(d.s.lease(d.s.leaseOf(t)))
+			if (d.s.has(HoldIgnored) || d.s.has(HoldOfReaders) && t.r.Shared) && t.r.MinHold > 0 {
 				t.until = time.Now().Add(time.Second)
+			}
+			if d.s.has(HoldFromQueueing) && t.r.MinHold > 0 {
+				t.until = t.queued.Add(t.r.MinHold)
 			}
 		}
 		if d.s.has(ClaimUnsaid) && t.since.After(t.queued) {
@@ -303,6 +318,16 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 	return g, err
 }
 
+// leaseOf is the TTL of a ticket, for the bugs that shorten those of some.
+func (s *Store) leaseOf(t *ticket) time.Duration {
+	switch {
+	case s.has(ReadersEarly) && t.r.Shared && t.r.Limit == 0, s.has(PermitsEarly) && t.r.Limit > 0, s.has(TriesEarly) && !t.r.Wait,
+		s.has(WaitedEarly) && t.r.Shared && t.since.After(t.queued):
+		return t.r.TTL * 6 / 10
+	}
+	return t.r.TTL
+}
+
 // lease is how long a lease of ttl is.
 func (s *Store) lease(ttl time.Duration) time.Duration {
 	switch {
@@ -310,6 +335,8 @@ func (s *Store) lease(ttl time.Duration) time.Duration {
 		return ttl * 6 / 10
 	case s.has(LongOverflows) && ttl > 24*time.Hour:
 		return 0
+	case s.has(LongWraps):
+		return ttl % (1 << 32 * time.Millisecond)
 	case s.has(WholeSeconds):
 		return max(ttl.Truncate(time.Second), time.Second)
 	case s.has(LongShortened):

@@ -13,6 +13,7 @@ import (
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	var broken *ticket
+	var others []*ticket
 	err := d.ask(ctx, func() error {
 		q, err := d.s.queue(name)
 		if err != nil {
@@ -22,7 +23,12 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		if d.s.has(BreakNothing) {
 			return nil
 		}
-		i := slices.IndexFunc(q.tickets, func(t *ticket) bool { return t.token == token })
+		i := slices.IndexFunc(q.tickets, func(t *ticket) bool {
+			return t.token == token || d.s.has(BreakCuts) && uint32(t.token) == uint32(token) //nolint:gosec // that is the bug
+		})
+		if d.s.has(BreakExclusive) && i >= 0 && q.tickets[i].r.Shared || d.s.has(BreakHundred) && i >= 100 {
+			i = -1
+		}
 		if i < 0 && d.s.has(BreakAnything) && len(q.tickets) > 0 {
 			i = 0
 		}
@@ -31,11 +37,30 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		}
 		broken = q.tickets[i]
 		q.remove(broken)
+		if d.s.has(BreakKeys) {
+			d.s.left[name] = true
+		}
+		if broken.held {
+			others = slices.Clone(q.tickets)
+		}
 		if d.s.has(TokensBackOnBreak) {
 			d.s.last = token - 1
 		}
 		return nil
 	})
+	if d.s.has(BreakTellsAll) && broken != nil {
+		for _, t := range others {
+			if t.r.Shared && t.d.notifyLoss != nil {
+				t.d.notifyLoss(t.r.Hold(t.token), errGone)
+			}
+		}
+	}
+	if d.s.has(BreakGuesses) && !errors.Is(err, driver.ErrLost) {
+		err = nil
+	}
+	if d.s.has(BreakOwnSilent) && broken != nil && broken.d == d {
+		return err
+	}
 	if broken != nil && broken.held && broken.d.notifyLoss != nil && !d.s.has(BreakNotPushed) && !d.s.has(BreakSilent) && !broken.d.isCut() {
 		cause := errGone
 		if d.s.has(BreakCause) {
@@ -61,6 +86,9 @@ func (d *Driver) Inspect(ctx context.Context, name string) (tickets []driver.Tic
 			return err
 		}
 		defer q.settle()
+		if d.s.has(InspectKeys) && len(q.tickets) == 0 {
+			d.s.left[name] = true
+		}
 		for _, t := range q.tickets {
 			tickets = append(tickets, d.s.show(t))
 		}
@@ -72,8 +100,11 @@ func (d *Driver) Inspect(ctx context.Context, name string) (tickets []driver.Tic
 	if d.s.has(Unordered) {
 		slices.Reverse(tickets)
 	}
-	if d.s.has(ShowsTen) {
+	switch d.s.bug {
+	case ShowsTen:
 		tickets = tickets[:min(len(tickets), 10)]
+	case ShowsHundred:
+		tickets = tickets[:min(len(tickets), 100)]
 	}
 	return tickets, err
 }
@@ -87,6 +118,15 @@ func (s *Store) show(t *ticket) driver.Ticket {
 	switch s.bug {
 	case NoNotes:
 		v.Note = ""
+	case NoneOfReaders:
+		if v.Shared {
+			v.Remaining = 0
+		}
+	case CutsOfReaders:
+		if v.Shared {
+			v.Owner, _, _ = strings.Cut(v.Owner, "\x00")
+			v.Note, _, _ = strings.Cut(v.Note, "\x00")
+		}
 	case CutsTexts:
 		v.Owner, _, _ = strings.Cut(v.Owner, "\x00")
 		v.Note, _, _ = strings.Cut(v.Note, "\x00")
@@ -110,6 +150,9 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 			if d.s.has(ListsHundred) && len(names) == 100 {
 				break
 			}
+			if d.s.has(ListsExclusive) && !slices.ContainsFunc(q.tickets, func(t *ticket) bool { return !t.r.Shared }) {
+				continue
+			}
 			names = append(names, name)
 			if d.s.has(ListsTickets) {
 				names = append(names, slices.Repeat([]string{name}, max(0, len(q.tickets)-1))...)
@@ -118,6 +161,11 @@ func (d *Driver) List(ctx context.Context) (names []string, err error) {
 		if d.s.has(ListsIdle) {
 			for name := range d.s.idleAt {
 				names = append(names, name)
+			}
+		}
+		if d.s.has(ListsLapsed) {
+			for _, t := range d.s.lapsed {
+				names = append(names, t.r.Name)
 			}
 		}
 		return nil

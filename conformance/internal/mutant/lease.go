@@ -1,6 +1,7 @@
 package mutant
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -34,16 +35,27 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration, batch bool) error {
 	if t == nil {
 		t = s.revive(q, h)
 	}
-	if t == nil || !t.held && !s.has(RenewWaiter) && !(s.has(BatchRenewsWaiter) && batch) {
+	if t == nil || !t.held && !s.has(RenewWaiter) && !(s.has(BatchRenewsWaiter) && batch) && !(s.has(ReaderWaits) && t.r.Shared) {
 		return driver.ErrLost
 	}
+	if s.has(ReadersRenewed) && t.r.Shared {
+		ttl = ttl * 6 / 10
+	}
 	until := time.Now().Add(s.lease(ttl))
+	switch s.bug {
+	case RenewKeys:
+		s.left[h.Name] = true
+	case RenewedNotes:
+		t.r.Note = ""
+	case SinceMoves:
+		t.since = time.Now()
+	}
 	switch {
 	case s.has(RenewNothing):
 		return nil
 	case s.has(RenewAddsUp):
 		t.until = t.until.Add(ttl)
-	case until.After(t.until) || s.has(RenewShortens) || s.has(BatchShortens) && batch:
+	case until.After(t.until) || s.has(RenewShortens) || s.has(BatchShortens) && batch || s.has(ReaderShortened) && t.r.Shared:
 		t.until = until
 	}
 	return nil
@@ -52,7 +64,7 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration, batch bool) error {
 // revive brings an expired ticket back, with the bugs that do.
 func (s *Store) revive(q *queue, h driver.Hold) *ticket {
 	t := s.lapsed[h.ID]
-	if t == nil || s.has(LapsedKeysStay) || s.has(DeadKeysStay) {
+	if t == nil || s.has(ListsLapsed) || s.has(LapsedKeysStay) || s.has(DeadKeysStay) {
 		return nil
 	}
 	delete(s.lapsed, h.ID)
@@ -66,7 +78,10 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.ask(ctx, func() error {
 		answers := make([]error, len(rs))
 		for i, r := range rs {
-			answers[i] = d.renew(r.Hold, r.TTL, true)
+			answers[i] = d.renew(r.Hold, d.s.batchTTL(rs, i), true)
+			if d.s.has(BatchEndsAtLoss) && answers[i] != nil {
+				break
+			}
 		}
 		errs = answers
 		return nil
@@ -82,17 +97,31 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
+// batchTTL is for how long renewal i of a batch is.
+func (s *Store) batchTTL(rs []driver.Renewal, i int) time.Duration {
+	switch s.bug {
+	case BatchOneTTL:
+		i = 0
+	case BatchLongest:
+		return slices.MaxFunc(rs, func(a, b driver.Renewal) int { return cmp.Compare(a.TTL, b.TTL) }).TTL
+	}
+	return rs[i].TTL
+}
+
 // Shorten implements driver.Shortener.
 func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
 	s := d.s
-	return d.ask(ctx, func() error {
+	err := d.ask(ctx, func() error {
 		q, err := s.queue(h.Name)
 		if err != nil {
 			return err
 		}
 		defer q.settle()
 		t := q.find(h)
-		if t == nil && s.has(ShortensUnknown) {
+		if t == nil && s.has(ShortensAnybody) && len(q.tickets) > 0 {
+			t = q.tickets[0]
+		}
+		if t == nil && s.has(ShortensUnknown) || t != nil && (s.has(ShortensWaiter) && !t.held || s.has(ShortensNoReader) && t.r.Shared) {
 			return nil
 		}
 		if t == nil || !t.held {
@@ -106,6 +135,10 @@ func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration)
 		}
 		return nil
 	})
+	if s.has(ShortenGuesses) && err != nil {
+		return driver.ErrLost
+	}
+	return err
 }
 
 // Release implements driver.Driver.
@@ -162,6 +195,9 @@ func (d *Driver) release(h driver.Hold) error {
 		return driver.ErrLost
 	case s.has(ReleaseNothing):
 		return nil
+	}
+	if s.has(HoldKeys) && t.r.MinHold > 0 {
+		s.left[h.Name] = true
 	}
 	q.remove(t)
 	q.stuck = !t.held && s.has(NoSettleOnCancel)

@@ -47,6 +47,9 @@ func (q *queue) grant(now time.Time) {
 // most Liveness.
 func (q *queue) hold(t *ticket, now time.Time) {
 	t.held, t.since = true, now
+	if q.s.has(GrantedNotes) && now.After(t.queued) {
+		t.r.Note = ""
+	}
 	if q.s.has(LapsedRevivesIf) {
 		maps.DeleteFunc(q.s.lapsed, func(_ string, l *ticket) bool { return l.r.Name == t.r.Name })
 	}

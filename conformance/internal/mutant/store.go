@@ -26,6 +26,7 @@ type Store struct {
 	queues     map[string]*queue
 	tokens     map[string]uint64 // by name, for the bugs; the rule needs one counter
 	idleAt     map[string]time.Time
+	left       map[string]bool    // names of which something stays, for the bugs
 	lapsed     map[string]*ticket // by ID: expired tickets of which something stays, for the bugs
 	last       uint64
 	exclusives int // exclusive requests
@@ -38,7 +39,7 @@ func New(bug Bug) *Store {
 	return &Store{
 		bug: bug, up: true, changed: make(chan struct{}),
 		queues: make(map[string]*queue), tokens: make(map[string]uint64), idleAt: make(map[string]time.Time),
-		lapsed: make(map[string]*ticket),
+		lapsed: make(map[string]*ticket), left: make(map[string]bool),
 	}
 }
 
@@ -105,6 +106,9 @@ func (s *Store) Start() {
 		}
 		for _, t := range q.tickets {
 			t.touched = time.Now()
+			if s.has(RestartedNotes) {
+				t.r.Note = ""
+			}
 			if s.has(TokensFromQueue) {
 				s.last = max(s.last, t.token)
 			}
@@ -147,7 +151,7 @@ func (s *Store) mark() {
 func (s *Store) Keys(context.Context) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
+	n := len(s.left)
 	for _, q := range s.queues {
 		q.settle()
 	}
@@ -275,7 +279,7 @@ func (q *queue) expire(now time.Time) {
 
 // lapse keeps an expired ticket, for the bugs that do.
 func (s *Store) lapse(t *ticket) {
-	keeps := s.has(LapsedRevives) || s.has(LapsedRevivesIf) || s.has(LapsedKeysStay)
+	keeps := s.has(LapsedRevives) || s.has(LapsedRevivesIf) || s.has(LapsedKeysStay) || s.has(ListsLapsed)
 	if t.held && keeps || !t.held && s.has(DeadKeysStay) {
 		s.lapsed[t.r.ID] = t
 	}
@@ -294,7 +298,7 @@ func (q *queue) over(t *ticket) (bool, time.Time) {
 		return !s.has(NeverExpires) && !(s.has(DeadStay) && !t.acked), t.until
 	}
 	switch {
-	case s.has(DeadStay), s.has(DeadOneByOne), s.has(PatientStay) && t.touched.After(t.queued):
+	case s.has(DeadStay), s.has(DeadOneByOne), s.has(DeadReaders) && t.r.Shared, s.has(PatientStay) && t.touched.After(t.queued):
 		return false, time.Time{}
 	case s.has(WaitersDropped):
 		return true, t.queued.Add(Liveness)

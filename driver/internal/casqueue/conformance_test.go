@@ -19,6 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // TestConformance runs the suite without a server: waiting takes no time.
 func TestConformance(t *testing.T) {
 	store := newFake()
+	store.most = 1 << 20 // room for a queue of more than a hundred tickets
 	conformance.Run(t, conformance.Harness{
 		Bubble: true,
 		Open: func(context.Context) (driver.Driver, error) {
