@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os/exec"
@@ -24,7 +25,7 @@ var memcached = &kind{
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
 	ready: func(ctx context.Context, addr string, _ options) error {
-		answer, err := ask(ctx, addr, "version\r\nquit\r\n")
+		answer, err := memcachedVersion(ctx, addr)
 		if err == nil && !strings.HasPrefix(answer, "VERSION ") && !strings.HasPrefix(answer, "CLIENT_ERROR unauthenticated") {
 			err = fmt.Errorf("memcached answers %q", answer)
 		}
@@ -46,4 +47,19 @@ func MemcachedN(tb testing.TB, n int, opts ...Option) *Ensemble {
 	e := newEnsemble(tb, memcached, n, opts, nil)
 	e.begin()
 	return e
+}
+
+// memcachedVersion asks for the version, and returns the first line of the answer. A server that wants a password refuses
+// "quit", too, so the connection is closed here.
+func memcachedVersion(ctx context.Context, addr string) (string, error) {
+	c, err := dialContext(ctx, addr)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if _, err := c.Write([]byte("version\r\n")); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimRight(line, "\r\n"), err
 }
