@@ -37,10 +37,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	select {
 	case o := <-w.outcome:
 		g, err := e.granted(ctx, r, o)
-		if e.gone(r.ID, err, w.seen) != err { // it was there then
-			err = e.leave(ctx, r)
-		}
-		return g, err
+		return g, e.gone(r.ID, err, w.seen) // it was there then
 	case <-ctx.Done():
 		return driver.Grant{}, errors.Join(context.Cause(ctx), e.book.lastFault())
 	case <-e.life.Done():
@@ -181,23 +178,6 @@ func (e *Engine) gone(id string, err error, after time.Time) error {
 		return driver.Unavailable(errPending)
 	}
 	return err
-}
-
-// leave removes a ticket that is lost, but that an earlier request may have taken anew since it was seen last, until it is gone for
-// good. Then the core queues again.
-func (e *Engine) leave(ctx context.Context, r driver.Request) error {
-	for pause := retry.Usual(); ; {
-		if _, others := e.book.known(r.ID); others.calls > 0 { // the ticket may be that of another call
-			return driver.Unavailable(errPending)
-		}
-		err := e.Release(ctx, r.Hold(0))
-		if err == nil || errors.Is(err, driver.ErrLost) {
-			return e.lost(driver.ErrLost)
-		}
-		if !retry.Sleep(ctx, pause.Next(), e.life.Done()) {
-			return e.lost(errors.Join(context.Cause(ctx), err))
-		}
-	}
 }
 
 // A clock estimates the database's clock. A request for a ticket contains the time until which its sender waits for

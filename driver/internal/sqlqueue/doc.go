@@ -53,8 +53,7 @@
 // answer contains the time, and it is sent again. A store that executes the requests of a process in order
 // needs none of this: it answers whatever the time is.
 //
-// A wait that has lost its ticket says so, and the core queues again. If an earlier request may have taken the ticket anew since it was
-// seen last, the wait first removes it until no request can.
+// A wait that has lost its ticket says so only if no earlier request for it can have taken it anew since it was seen last.
 //
 // Several calls may ask for one ticket. The answer to one of them says nothing about the others, so all of this is by the
 // ticket's ID, until a release was answered. Notices of a ticket that was asked for before may be about an earlier one with its
