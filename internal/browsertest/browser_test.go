@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -177,7 +176,7 @@ func serve(tb testing.TB, o console.Options, stores ...console.Store) string {
 
 func newHandler(tb testing.TB, o console.Options, stores ...console.Store) http.Handler {
 	tb.Helper()
-	o.Token, o.Logger = token, slog.New(slog.DiscardHandler)
+	o.Token = token
 	if o.Every == 0 {
 		o.Every = console.MinEvery
 	}

@@ -68,7 +68,7 @@ if it is not an IP address.`,
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` that holds the token")
 	flags.StringVar(&f.readFile, "read-token-file", "", "`FILE` that holds a second token, of those who only look")
 	flags.BoolVar(&f.allowBreak, "allow-break", false, "let those who have the token break locks")
-	f.every = time.Second
+	f.every = console.DefaultEvery
 	addDuration(flags, &f.every, "every", "", "shortest `DURATION` between two polls of a store")
 	flags.StringArrayVar(&f.hosts, "host", nil, "`NAME` by which browsers reach the console, besides localhost and IP addresses")
 	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` with the certificate, in PEM: serve https")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -51,19 +50,20 @@ func splitArgs(cmd *cobra.Command, args []string, p *program) (names []string, e
 func (p *program) name() string { return strings.ToValidUTF8(filepath.Base(p.args[0]), "?") }
 
 // find finds the program, before anything is asked of the store.
-func (p *program) find() (err error) {
-	if p.path, err = exec.LookPath(p.args[0]); err != nil {
-		return p.notStarted(err)
+func (p *program) find() error {
+	path, err := supervise.Look(p.args[0])
+	if err != nil {
+		return startError(err)
 	}
+	p.path = path
 	return nil
 }
 
-// notStarted gives an error the exit code that shells have for it.
-func (p *program) notStarted(err error) error {
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		return exit(ExitNoCommand, fmt.Errorf("command not found: %s", p.args[0]), "")
+func startError(err error) error {
+	if errors.Is(err, supervise.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return exit(ExitNoCommand, err, "")
 	}
-	return exit(ExitNoExec, fmt.Errorf("command cannot be executed: %w", err), "")
+	return exit(ExitNoExec, err, "")
 }
 
 // run runs the program until it ends, or is ended because ctx ends. An error means
@@ -86,7 +86,7 @@ func (p *program) run(ctx context.Context, a *app, signals *forwarded, grace tim
 	case errors.Is(err, supervise.ErrNotValid):
 		return 0, err
 	case err != nil:
-		return 0, p.notStarted(err)
+		return 0, startError(err)
 	}
 	a.detail("%s ended with exit code %d", p.args[0], result.Code)
 	return result.Code, nil

@@ -231,8 +231,10 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	one := []Store{{"x", &fake{}}}
 	for want, f := range map[string]func() (*Console, error){
-		"at least 16": func() (*Console, error) { return New(one, Options{Token: "short secret"}) },
-		"too often":   func() (*Console, error) { return New(one, Options{Token: testToken, Every: time.Millisecond}) },
+		"no store":        func() (*Console, error) { return New(nil, Options{Token: testToken}) },
+		"at least 16":     func() (*Console, error) { return New(one, Options{Token: "short secret"}) },
+		"too often":       func() (*Console, error) { return New(one, Options{Token: testToken, Every: time.Millisecond}) },
+		`store "x" is ni`: func() (*Console, error) { return New([]Store{{"x", nil}}, Options{Token: testToken}) },
 	} {
 		c, err := f()
 		if err == nil {

@@ -38,15 +38,17 @@ type Options struct {
 	// Hosts are names, without port, by which browsers reach the console besides
 	// localhost and IP addresses.
 	Hosts []string
-	// Every is the shortest time between two polls of a store.
+	// Every is the shortest time between two polls of a store; 0 is DefaultEvery.
 	Every time.Duration
-	// Logger gets logins and breaks, never a token.
+	// Logger gets logins and breaks, never a token. Nil discards.
 	Logger *slog.Logger
 }
 
 const (
 	// MinToken is the length of the shortest token, in bytes.
 	MinToken = 16
+	// DefaultEvery is the time between two polls.
+	DefaultEvery = time.Second
 	// MinEvery is the shortest time that may be asked for.
 	MinEvery = 100 * time.Millisecond
 
@@ -72,7 +74,7 @@ type Console struct {
 
 // New makes a Console over stores that are open, which it does not close.
 func New(stores []Store, o Options) (*Console, error) {
-	if err := o.check(); err != nil {
+	if err := o.check(stores); err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
 	c := &Console{
@@ -80,6 +82,9 @@ func New(stores []Store, o Options) (*Console, error) {
 		cross: http.NewCrossOriginProtection(), streams: make(chan struct{}, maxStreams),
 	}
 	c.options.Token, c.options.ReadToken = "", "" // their digests suffice
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	for _, s := range stores {
 		st := newStore(s, o.Every)
@@ -90,8 +95,13 @@ func New(stores []Store, o Options) (*Console, error) {
 	return c, nil
 }
 
-func (o *Options) check() error {
+func (o *Options) check(stores []Store) error {
+	if o.Every == 0 {
+		o.Every = DefaultEvery
+	}
 	switch {
+	case len(stores) == 0:
+		return errors.New("no store to show")
 	case len(o.Token) < MinToken:
 		return fmt.Errorf("the token has %d characters; it needs at least %d", len(o.Token), MinToken)
 	case o.ReadToken != "" && len(o.ReadToken) < MinToken:
@@ -100,6 +110,11 @@ func (o *Options) check() error {
 		return errors.New("the token of those who only look is that of those who may break locks")
 	case o.Every < MinEvery:
 		return fmt.Errorf("polling every %v is too often; the least is %v", o.Every, MinEvery)
+	}
+	for _, s := range stores {
+		if s.Source == nil {
+			return fmt.Errorf("the store %q is nil", s.Name)
+		}
 	}
 	return nil
 }

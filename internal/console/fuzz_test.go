@@ -2,7 +2,6 @@ package console
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,7 +32,7 @@ func (c *counted) Break(context.Context, string, uint64) error {
 // breaks a lock, if it asks for that; and no answer has the token.
 func FuzzRequest(f *testing.F) {
 	src := new(counted)
-	con, err := New([]Store{{"counted://", src}}, Options{Token: testToken, AllowBreak: true, Every: MinEvery, Logger: slog.New(slog.DiscardHandler)})
+	con, err := New([]Store{{"counted://", src}}, Options{Token: testToken, AllowBreak: true})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -188,7 +188,7 @@ func TestHalfAnAnswerIsNone(t *testing.T) {
 func TestCloseWaitsForThePollers(t *testing.T) {
 	t.Parallel()
 	f := &fake{takes: 50 * time.Millisecond}
-	c, err := New([]Store{{"fake", f}}, Options{Token: testToken, Every: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	c, err := New([]Store{{"fake", f}}, Options{Token: testToken})
 	if err != nil {
 		t.Fatal(err)
 	}
