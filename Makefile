@@ -161,7 +161,8 @@ bench: ## measure against raw stores and peers (make bench STORES=redis: two min
 	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,bench,go run . $(if $(STORES),-stores $(STORES)) $(FLAGS))
 
-# As root also with full disks and partitions.
+# As root also with full disks and partitions. The totals are in the user's cache: another run adds
+# to them.
 .PHONY: soak
 soak: STORE ?= redis
 soak: HOURS ?= 0.05

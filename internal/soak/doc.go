@@ -30,5 +30,6 @@
 //   - A worker that crashes, or does not end when it is told to.
 //   - A ticket that is left when all workers have ended, and all leases are over.
 //
-// It needs Linux. The folder of the run has report.md.
+// It needs Linux. The folder of the run has totals.json and report.md. A later run with the same folder
+// adds to them.
 package main

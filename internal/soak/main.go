@@ -48,10 +48,10 @@ func main() {
 	testbed.RunChild()
 	name := flag.String("store", "redis", "the store: "+strings.Join(storeNames(), ", "))
 	length := flag.Duration("for", 3*time.Minute, "how long")
-	dir := flag.String("dir", "", "folder of the report (default: one in the user's cache)")
+	dir := flag.String("dir", "", "folder of the totals, to which a later run adds (default: one in the user's cache)")
 	workers := flag.Int("workers", 5, "processes at once")
 	threads := flag.Int("threads", 4, "goroutines of a process")
-	seed := flag.Uint64("seed", 0, "of the faults (default: a random one)")
+	seed := flag.Uint64("seed", 0, "of the faults (default: the number of the run)")
 	flag.Parse()
 	if err := run(*name, *dir, *length, *workers, *threads, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
@@ -80,14 +80,15 @@ func run(name, dir string, length time.Duration, workers, threads int, seed uint
 		s.dir = filepath.Join(cache, "locker", "soak", name)
 	}
 	s.dir, _ = filepath.Abs(s.dir)
-	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+	t, err := load(s.dir, name)
+	if err != nil {
 		return err
 	}
+	s.totals = t
+	t.Workers, t.LeftOut = workers, nil
 	if s.seed == 0 {
-		s.seed = rand.Uint64()
+		s.seed = uint64(t.Runs) + 1
 	}
-	s.totals = newTotals(name)
-	s.totals.Workers, s.totals.Seed = workers, s.seed
 	s.crew = make([]atomic.Pointer[testbed.Process], workers)
 	return s.run(length)
 }
@@ -108,6 +109,7 @@ func (s *soak) run(length time.Duration) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
+	s.totals.Runs++
 	ctx, cancel := context.WithTimeout(ctx, length)
 	defer cancel()
 	stopWatch := s.watch()
@@ -116,8 +118,8 @@ func (s *soak) run(length time.Duration) error {
 	stopWatch()
 	err = errors.Join(err, s.witness.save(s.dir))
 	fmt.Print("\n", s.totals.report(), "\nin ", s.dir, "\n")
-	if n := len(s.totals.Violations); n > 0 {
-		err = errors.Join(err, fmt.Errorf("%d violations", n))
+	if s.totals.violated > 0 {
+		err = errors.Join(err, fmt.Errorf("%d violations", s.totals.violated))
 	}
 	return err
 }
@@ -198,11 +200,14 @@ func (s *soak) watch() (stop func()) {
 	})
 	all.Go(func() {
 		last := time.Now()
-		for ctx.Err() == nil {
+		for n := 0; ctx.Err() == nil; n++ {
 			retry.Sleep(ctx, time.Second, nil)
 			s.witness.sweep(now())
 			s.witness.note(func(t *totals) { t.Ran += time.Since(last) })
 			last = time.Now()
+			if n%10 == 0 {
+				s.must(s.witness.save(s.dir))
+			}
 		}
 	})
 	return func() { cancel(); all.Wait() }

@@ -41,7 +41,11 @@ func badWorker() {
 
 func newTestWitness(t *testing.T) *witness {
 	t.Helper()
-	w := newWitness(newTotals("test"))
+	figures, err := load(t.TempDir(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWitness(figures)
 	w.patience, w.recovery, w.grace = time.Second, time.Second, time.Second
 	return w
 }
@@ -293,27 +297,37 @@ func TestLeft(t *testing.T) {
 	}
 }
 
-// TestReport reports figures.
-func TestReport(t *testing.T) {
-	w := newTestWitness(t)
-	for range 200 {
-		w.observe(event{Kind: granted, ID: "1", Name: "a", From: 0, At: int64(3 * time.Millisecond), Token: 1})
-		w.names = map[string]*queue{}
-	}
-	w.observe(event{Kind: reason, Why: `lock "a" of 127.0.0.1:99: 3 s late`})
-	w.begin("server killed", false)()
+// TestTotals saves figures, adds to them, and reports them.
+func TestTotals(t *testing.T) {
 	dir := t.TempDir()
-	if err := w.save(dir); err != nil {
-		t.Fatal(err)
+	for run := 1; run <= 2; run++ {
+		f, err := load(dir, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Runs++
+		w := newWitness(f)
+		for range 100 {
+			w.observe(event{Kind: granted, ID: "1", Name: "a", From: 0, At: int64(3 * time.Millisecond), Token: 1})
+			w.names = map[string]*queue{}
+		}
+		w.observe(event{Kind: reason, Why: `lock "a" of 127.0.0.1:99: 3 s late`})
+		w.begin("server killed", false)()
+		if err := w.save(dir); err != nil {
+			t.Fatal(err)
+		}
 	}
 	report, err := os.ReadFile(dir + "/report.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"200: 200 exclusive", "p50 3ms, p99 3ms", "1 lock … of … … s late, without faults", "1 server killed"} {
+	for _, want := range []string{"in 2 runs", "200: 200 exclusive", "p50 3ms, p99 3ms", "2 lock … of … … s late, without faults", "2 server killed"} {
 		if !strings.Contains(string(report), want) {
 			t.Errorf("the report is without %q:\n%s", want, report)
 		}
+	}
+	if _, err := load(dir, "another"); err == nil {
+		t.Error("the totals of one store were taken for another's")
 	}
 }
 

@@ -3,8 +3,14 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,11 +19,11 @@ import (
 	"github.com/lockerproject/locker/internal/figures"
 )
 
-// totals are the figures of a run.
+// totals are the figures of all runs with one folder.
 type totals struct {
 	Store      string
 	Version    string
-	Seed       uint64
+	Runs       int
 	Ran        time.Duration
 	Workers    int // at once
 	Processes  int // in all
@@ -25,17 +31,52 @@ type totals struct {
 	Late       int // grants whose lease was over when they arrived
 	Refused    map[string]int
 	Lost       map[string]int
-	Calm       []time.Duration // from call to grant, without faults
-	Faulty     []time.Duration // with faults
+	Calm       waits // of grants, without faults
+	Faulty     waits
 	Faults     map[string]int
 	Excused    int
 	Starved    time.Duration // the machine did not run the coordinator
 	LeftOut    []string
 	Violations []string
+
+	violated int // by this run
 }
 
-func newTotals(store string) *totals {
-	return &totals{Store: store, Grants: map[string]int{}, Refused: map[string]int{}, Lost: map[string]int{}, Faults: map[string]int{}}
+// waits counts times from a call to its grant: Counts[i] is of those up to
+// waitOf(i).
+type waits struct {
+	Counts [160]int
+	Max    time.Duration
+}
+
+// waitOf is 1 µs and 20 % more for each step.
+func waitOf(i int) time.Duration { return time.Duration(1000 * math.Pow(1.2, float64(i))) }
+
+func (w *waits) add(d time.Duration) {
+	i := 0
+	for i < len(w.Counts)-1 && d > waitOf(i) {
+		i++
+	}
+	w.Counts[i]++
+	w.Max = max(w.Max, d)
+}
+
+func (w *waits) sum() (n int) {
+	for _, c := range w.Counts {
+		n += c
+	}
+	return n
+}
+
+// percentile is the time within which a share of all waits ended, to 20 %.
+func (w *waits) percentile(share float64) time.Duration {
+	rest := int(math.Ceil(share * float64(w.sum())))
+	for i, c := range w.Counts {
+		if rest -= c; rest <= 0 {
+			return min(waitOf(i), w.Max)
+		}
+	}
+	return w.Max
 }
 
 func (t *totals) grant(e event, faulty bool) {
@@ -50,9 +91,9 @@ func (t *totals) grant(e event, faulty bool) {
 	}
 	t.Grants[mode]++
 	if d := time.Duration(e.At - e.From); !faulty {
-		t.Calm = append(t.Calm, d)
+		t.Calm.add(d)
 	} else {
-		t.Faulty = append(t.Faulty, d)
+		t.Faulty.add(d)
 	}
 }
 
@@ -78,6 +119,42 @@ func kindOf(why string) string {
 	return why
 }
 
+// load reads the totals of earlier runs.
+func load(dir, store string) (*totals, error) {
+	t := &totals{Store: store}
+	b, err := os.ReadFile(filepath.Join(dir, "totals.json"))
+	if err == nil {
+		err = json.Unmarshal(b, t)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err == nil && t.Store != store {
+		err = fmt.Errorf("%s has the totals of %s", dir, t.Store)
+	}
+	for _, m := range []*map[string]int{&t.Grants, &t.Refused, &t.Lost, &t.Faults} {
+		if *m == nil {
+			*m = map[string]int{}
+		}
+	}
+	return t, err
+}
+
+// save writes the totals and the report.
+func (t *totals) save(dir string) error {
+	b, err := json.MarshalIndent(t, "", "\t")
+	if err != nil {
+		return err
+	}
+	temporary := filepath.Join(dir, "totals.json.new")
+	if err := os.WriteFile(temporary, b, 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, filepath.Join(dir, "totals.json")); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "report.md"), []byte(t.report()), 0o644)
+}
+
 // report is the totals as Markdown.
 func (t *totals) report() string {
 	var b strings.Builder
@@ -85,7 +162,7 @@ func (t *totals) report() string {
 		fmt.Fprintf(&b, "| %s | %s |\n", what, fmt.Sprintf(format, args...))
 	}
 	fmt.Fprintf(&b, "| %s | %s |\n|---|---|\n", t.Store, t.Version)
-	line("time", "%v, seed %d", t.Ran.Round(time.Second), t.Seed)
+	line("time", "%v in %d runs", t.Ran.Round(time.Second), t.Runs)
 	line("processes", "%d at once, %d in all", t.Workers, t.Processes)
 	line("grants", "%d: %s", sum(t.Grants), list(t.Grants))
 	line("acquisitions that failed", "%d: %s", sum(t.Refused), list(t.Refused))
@@ -93,10 +170,9 @@ func (t *totals) report() string {
 	line("grants that came after the end of their lease", "%d", t.Late)
 	for _, w := range []struct {
 		what  string
-		waits []time.Duration
-	}{{"from call to grant, without faults", t.Calm}, {"from call to grant, with faults", t.Faulty}} {
-		at := func(p int) time.Duration { return figures.Round(figures.Percentile(w.waits, p)) }
-		line(w.what, "p50 %v, p99 %v, longest %v, of %d", at(50), at(99), at(100), len(w.waits))
+		waits *waits
+	}{{"from call to grant, without faults", &t.Calm}, {"from call to grant, with faults", &t.Faulty}} {
+		line(w.what, "p50 %v, p99 %v, longest %v, of %d", figures.Round(w.waits.percentile(0.5)), figures.Round(w.waits.percentile(0.99)), figures.Round(w.waits.Max), w.waits.sum())
 	}
 	line("faults", "%d: %s", sum(t.Faults), list(t.Faults))
 	line("two holders that a fault excuses", "%d", t.Excused)

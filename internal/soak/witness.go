@@ -4,8 +4,6 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -225,6 +223,7 @@ func (w *witness) violate(key, what string, at int64, holders ...*hold) {
 		}
 	}
 	w.totals.Violations = append(w.totals.Violations, b.String())
+	w.totals.violated++
 	fmt.Println("VIOLATION:", b.String())
 }
 
@@ -353,11 +352,10 @@ func (w *witness) note(f func(*totals)) {
 	f(w.totals)
 }
 
-// save writes the report.
 func (w *witness) save(dir string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return os.WriteFile(filepath.Join(dir, "report.md"), []byte(w.totals.report()), 0o644)
+	return w.totals.save(dir)
 }
 
 func (w *witness) summary() string {
