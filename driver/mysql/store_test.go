@@ -43,6 +43,6 @@ func TestNotices(t *testing.T) {
 		sqltest.NoticesArrive(t, func() sqltest.Listener {
 			_, d := join(t, connect(t, srv, ""), prefix, mysql.WithLiveness(time.Hour))
 			return d
-		}, time.Second)
+		}, time.Second, testbed.Elapsed)
 	})
 }

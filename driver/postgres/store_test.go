@@ -34,5 +34,5 @@ func TestNotices(t *testing.T) {
 	sqltest.NoticesArrive(t, func() sqltest.Listener {
 		d, _ := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix), postgres.WithLiveness(time.Hour))
 		return d
-	}, 10*time.Second)
+	}, 10*time.Second, testbed.Elapsed)
 }

@@ -159,7 +159,7 @@ func (o *oracle) observe(p *process) func(context.Context, locker.Event) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			c.parts[e.Name].rejoined = true
-			if (!o.mayLose(p, c.begun, time.Now(), c.s.ttl) || o.couldKeep(c, c.parts[e.Name])) && !o.anyBroken(e.Name, c.begun) && !o.w.dropped(e.Name) && !o.w.mayLack(p.name, c.parts[e.Name].tickets) && p.plan.observer != "slow" { // a grant may be over when a slow observer has heard that it waits
+			if (!o.mayLose(p, c.begun, time.Now(), c.s.ttl) || o.couldKeep(c, c.parts[e.Name])) && !o.anyBroken(e.Name, c.begun) && !o.w.dropped(e.Name) && !o.w.mayLack(p.name, e.Name, c.parts[e.Name].tickets) && p.plan.observer != "slow" { // a grant may be over when a slow observer has heard that it waits
 				o.w.fail("%s: a waiting ticket for %s was lost without a reason: %v", c.t.name, e.Name, e.Err)
 			}
 		case locker.EventRenewed:

@@ -78,11 +78,24 @@ func (w *world) barred(id string) bool {
 	return w.excused(func(e *redisExcuses) bool { return e.barred[id] > 0 })
 }
 
-// mayLack reports whether one of those tickets may have had no majority lately: a node of Redlock has refused its number, and another
-// was out of reach.
-func (w *world) mayLack(process string, tickets []string) bool {
-	return slices.ContainsFunc(tickets, w.barred) &&
-		slices.ContainsFunc(w.servers, func(s *server) bool { return !w.reachable(process, s, 2*silence) })
+// mayLack reports whether the last of a call's tickets for a name may have had no majority lately: too many nodes of Redlock have
+// refused its number, or were out of reach.
+func (w *world) mayLack(process, name string, tickets []string) bool {
+	if len(tickets) == 0 || !w.barred(tickets[len(tickets)-1]) {
+		return false
+	}
+	number, have := int64(0), 0
+	w.excused(func(e *redisExcuses) bool { number = e.barred[tickets[len(tickets)-1]]; return false })
+	for _, s := range w.servers {
+		n := s.model.(*node)
+		n.mu.Lock()
+		refuses := n.ledger.largest[name] > number
+		n.mu.Unlock()
+		if !refuses && w.reachable(process, s, 2*silence) {
+			have++
+		}
+	}
+	return have <= len(w.servers)/2
 }
 
 // proposed is a request for a ticket, as a node of Redlock gets it.

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,6 +53,7 @@ type Process struct {
 	stdin io.WriteCloser
 	lines chan string
 	wg    sync.WaitGroup // the reader of lines
+	err   error          // of Wait; running.mu guards it
 }
 
 // childWait bounds a wait for a child's line; maxLines is how many lines are kept
@@ -151,11 +153,14 @@ func (p *Process) Pause() {
 }
 
 // Resume lets a paused process go on.
-func (p *Process) Resume() { p.resume() }
+func (p *Process) Resume() {
+	p.tb.Helper()
+	p.must(p.resume())
+}
 
 func (p *Process) must(err error) {
 	p.tb.Helper()
-	if err != nil {
+	if err != nil && !errors.Is(err, errDown) {
 		p.tb.Errorf("testbed: child %q: %v", p.name, err)
 	}
 }
@@ -165,12 +170,11 @@ func (p *Process) must(err error) {
 func (p *Process) Wait() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.cmd == nil {
-		return nil
+	if p.cmd != nil {
+		p.wg.Wait() // Wait closes the pipe: all of it must have been read
+		p.err = p.cmd.Wait()
+		watch.send("- %d", p.pid)
+		p.cmd = nil
 	}
-	p.wg.Wait() // Wait closes the pipe: all of it must have been read
-	err := p.cmd.Wait()
-	watch.send("- %d", p.pid)
-	p.cmd = nil
-	return err
+	return p.err
 }

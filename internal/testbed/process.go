@@ -1,20 +1,22 @@
 package testbed
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"sync"
 )
 
-// running is a process while it runs. Its methods may be called from any goroutine, and do
-// nothing while there is none.
+// running is a process while it runs. Its methods may be called from any goroutine.
 type running struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd // nil: there is none
 }
 
-// kill returns when the process is gone. readRest: see endWatched.
+var errDown = errors.New("it is down")
+
+// kill returns when the process is gone; if there is none, at once. readRest: see endWatched.
 func (r *running) kill(readRest func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,17 +32,19 @@ func (r *running) pause() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.cmd == nil {
-		return nil
+		return errDown
 	}
 	return freeze(r.cmd.Process.Pid)
 }
 
-func (r *running) resume() {
+func (r *running) resume() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cmd != nil {
-		thaw(r.cmd.Process.Pid)
+	if r.cmd == nil {
+		return errDown
 	}
+	thaw(r.cmd.Process.Pid)
+	return nil
 }
 
 // ended reports whether the process has stopped by itself.

@@ -42,10 +42,7 @@ func (s *Server) Kill() { s.tb.Helper(); s.must("kill", (*process).stop) }
 func (s *Server) Pause() { s.tb.Helper(); s.must("pause", (*process).pause) }
 
 // Resume lets a paused server go on.
-func (s *Server) Resume() {
-	s.tb.Helper()
-	s.must("resume", func(p *process) error { p.resume(); return nil })
-}
+func (s *Server) Resume() { s.tb.Helper(); s.must("resume", (*process).resume) }
 
 // Start starts the server again after [Server.Kill], on the same port and
 // data folder, and returns when it answers.

@@ -88,7 +88,10 @@ func TestLateRequests(t *testing.T) {
 		t.Errorf("another ticket: %v", got)
 	}
 	if got := s.release("c", 1); got != yes {
-		t.Errorf("release after its request: %v", got)
+		t.Errorf("release after one of its requests: %v", got)
+	}
+	if got := s.acquire("c", "xw", time.Minute); got != gone {
+		t.Errorf("an earlier request, which comes last: %v", got)
 	}
 	s.client.ZAdd(t.Context(), s.main+":d", redis.Z{Score: 2, Member: "old"})
 	s.release("d", 1)

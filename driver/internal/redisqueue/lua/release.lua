@@ -51,7 +51,7 @@ else
   -- Also when there is nothing: a replica must not say so, and refuses to write.
   call('HDEL', T, id)
 end
-expect(id, tonumber(ARGV[2]) - (found and 1 or 0))
+expect(id, tonumber(ARGV[2]))
 if not found then return 0 end
 settle(v)
 return 1

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // A Listener is a driver, and whether notices reach it.
@@ -20,9 +19,9 @@ type Listener interface {
 	Hears() bool
 }
 
-// NoticesArrive checks that whatever ends a wait is noticed by the process of the waiter within the bound. The drivers have a
-// liveness of an hour, so that heartbeats find nothing before that.
-func NoticesArrive(t *testing.T, open func() Listener, bound time.Duration) {
+// NoticesArrive checks that whatever ends a wait is noticed by the process of the waiter within the bound, which elapsed
+// measures. The drivers have a liveness of an hour, so that heartbeats find nothing before that.
+func NoticesArrive(t *testing.T, open func() Listener, bound time.Duration, elapsed func(func()) time.Duration) {
 	t.Helper()
 	n := &noticed{t: t, holder: open(), first: open(), second: open(), bound: bound}
 	for _, l := range []Listener{n.first, n.second} {
@@ -34,11 +33,11 @@ func NoticesArrive(t *testing.T, open func() Listener, bound time.Duration) {
 			}
 		}
 		n.ok(n.holder.Release(t.Context(), k))
-		<-w
+		n.ok(<-w)
 	}
 	for _, c := range noticeCases {
 		n.name = "n" + rand.Text()
-		if took := testbed.Elapsed(func() { c.play(n) }); took > bound {
+		if took := elapsed(func() { c.play(n) }); took > bound {
 			t.Errorf("%s: the waiters were notified after %v, want %v", c.name, took, bound)
 		}
 	}
