@@ -144,7 +144,9 @@ func (e *env) methods(d driver.Driver) []method {
 		ms = append(ms, method{"Break", func(ctx context.Context) error { return b.Break(ctx, broken.Name, broken.Token) }})
 	}
 	if s, ok := d.(driver.Shortener); ok {
-		shortened := held()
+		r := e.request(e.uncheckedName("held"))
+		r.TTL = 2 * e.leaseOf(time.Minute) // so long that there is something to shorten, whatever the store can give
+		shortened := e.grant(d, r)
 		ms = append(ms, method{"Shorten", func(ctx context.Context) error { return s.Shorten(ctx, shortened, time.Second) }})
 	}
 	if p, ok := d.(driver.Pinger); ok {

@@ -64,7 +64,7 @@ var expiry = topic("expiry",
 				p.waits("the holder renews")
 			}
 			e.refused(cs[1], name)
-			if moved := e.queueOf(name)[0].Since.Sub(since); moved > lives/2 {
+			if moved := e.queueOf(name)[0].Since.Sub(since); !since.IsZero() && moved > lives/2 {
 				e.failf("the time of the grant has moved by %v, with renewals (D15)", moved)
 			}
 			e.release(readers)
@@ -180,7 +180,7 @@ var expiry = topic("expiry",
 			last := e.queue(cs[2], name, 3, locker.WithTTL(waiterTTL))
 			e.sleep(waits)
 			queue := e.queueOf(name)
-			if len(queue) != 3 || queue[1].Token != before.Token || queue[1].Since.Sub(before.Since) > max(slack*3/2, waits/2) {
+			if len(queue) != 3 || queue[1].Token != before.Token || !before.Since.IsZero() && queue[1].Since.Sub(before.Since) > max(slack*3/2, waits/2) {
 				e.failf("the queue after %v of waiting is %+v, want ticket %d still second, since %v (D15)", waits, queue, before.Token, before.Since)
 			}
 			e.release(k)

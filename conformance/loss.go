@@ -214,18 +214,18 @@ func breakReaders(e *env) {
 	e.each(len(broken), func(i int) {
 		e.ok(c.Break(e.within(patience), name, broken[i].Token()), "break of a reader or a permit")
 		if !closedWithin(broken[i].Done(), bound) {
-			e.failf("the holder was not notified of a break within %v", bound)
+			e.failf("the holder was not notified of a break by its own process within %v", bound)
 		}
 		e.is(broken[i].Err(), locker.ErrLost, "the holder after a break")
 	})
+	e.holds(first, "after a break of others")
+	e.holds(last, "after a break of others")
 	queue := e.queueOf(name)
 	if len(queue) != 2 || queue[0].Token != first.Token() || queue[1].Token != last.Token() {
 		e.failf("the queue is %s after breaks of %d and %d, want %d and %d", show(queue), broken[0].Token(), broken[1].Token(), first.Token(), last.Token())
 	}
-	for _, k := range []*locker.Lock{first, last} {
-		e.holds(k, "after a break of others")
-		e.release(k)
-	}
+	e.release(first)
+	e.release(last)
 }
 
 // breakNotice returns how soon a holder is notified of a break, and a TTL with which no renewal comes before that.

@@ -94,19 +94,20 @@ var minHolds = topic("min-hold",
 				return
 			}
 			_, d := e.controlled()
-			r := e.request(e.name("longer"))
-			r.TTL, r.Renewed = e.ttl(), false
-			h := e.grant(d, r)
 			s := d.(driver.Shortener)
-			e.ok(s.Shorten(e.within(patience), h, 10*time.Minute), "shorten")
 			other := e.grant(d, e.request(e.name("other")))
 			p := e.queueAt(d, e.request(other.Name), 2)
 			for _, h := range append(forgeries(e, other), p.r.Hold(0)) {
 				e.is(s.Shorten(e.within(patience), h, time.Millisecond), driver.ErrLost, "shorten %+v, beside the holder %+v", h, other)
 			}
-			e.awaitQueueWithin(e.leaseEnd(r.TTL).plus(r.TTL, "the lease (D20)"), r.Name, 0)
+			e.sleep(slack / 5)
 			p.waits("only other leases were shortened")
 			p.handOver(d, other, d)
+
+			r := e.request(e.name("longer"))
+			r.TTL, r.Renewed = e.ttl(), false
+			e.ok(s.Shorten(e.within(patience), e.grant(d, r), 10*time.Minute), "shorten")
+			e.awaitQueueWithin(e.leaseEnd(r.TTL).plus(r.TTL, "the lease (D20)"), r.Name, 0)
 		}),
 )
 

@@ -104,7 +104,7 @@ var outages = topic("outage",
 			e.holds(k, "after a restart of the store that was shorter than its lease")
 			e.ok(k.Extend(e.within(patience), locker.DefaultTTL), "extend after a restart")
 			e.oneTicket(k)
-			if t := e.queueOf(name)[0]; t.Owner != k.Owner() || t.Note != "a note" {
+			if t := e.awaitQueue(name, 1)[0]; t.Owner != k.Owner() || t.Note != "a note" {
 				e.failf("the ticket is %+v after a restart, want owner %q with a note", t, k.Owner())
 			}
 			p := e.queue(cs[1], name, 2)

@@ -118,7 +118,7 @@ var ownership = topic("ownership",
 		}),
 	newCase("renew-never-shortens", "D12 C4",
 		"a renewal for a shorter time than what is left changes nothing, and of a batch each has its own TTL and its own answer", func(e *env) {
-			name, ttl, d1, d2 := e.name("shorten"), e.ttl(), e.driver(), e.driver()
+			name, ttl, d1, d2 := e.name("shorten"), e.lasting(), e.driver(), e.driver()
 			r := e.request(name)
 			r.TTL = max(time.Minute, r.TTL)
 			h := e.grant(d1, r)
@@ -262,7 +262,7 @@ func (e *env) renewedTogether(d driver.Driver, h driver.Hold, ttl, most time.Dur
 		rs := []driver.Renewal{{Hold: short, TTL: ttl}, {Hold: nobody, TTL: most}, {Hold: long, TTL: most}, {Hold: h, TTL: ttl}}
 		for i, err := range e.renewAll(d, rs) {
 			if there := rs[i].Hold != nobody; there != (err == nil) {
-				return fmt.Errorf("the answer for %+v, which is there: %v, is %v", rs[i], there, err)
+				return fmt.Errorf("the answer for %+v, which is there: %v, is %w", rs[i], there, err)
 			}
 		}
 		return nil

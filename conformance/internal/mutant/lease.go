@@ -84,7 +84,7 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 			}
 		}
 		errs = answers
-		return nil
+		return nil //nolint:nilerr // each renewal has an answer of its own
 	})
 	for i := range errs {
 		if err != nil {

@@ -121,6 +121,7 @@ func (q *queue) request(letter string, change ...func(*driver.Request)) driver.R
 func limit(n int) func(*driver.Request)           { return func(r *driver.Request) { r.Limit = n } }
 func ttl(d time.Duration) func(r *driver.Request) { return func(r *driver.Request) { r.TTL = d } }
 func (q *queue) until() int64                     { return q.now + (time.Since(q.read) + time.Hour).Microseconds() }
+
 func (q *queue) ids(letters string) (ids []string) {
 	for l := range strings.FieldsSeq(letters) {
 		ids = append(ids, q.id(l))
