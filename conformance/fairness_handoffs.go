@@ -107,7 +107,7 @@ func (e *env) handOffsOfOneName(d1, d2 driver.Driver) (took []time.Duration) {
 // different phases of a poll interval.
 func (e *env) handOffsAfterARest(d1, d2 driver.Driver) (writers, readers []time.Duration) {
 	const rest, spread = 600 * time.Millisecond, 275 * time.Millisecond
-	const times = 12
+	const times = 8 // of each kind: their leases last while all are queued
 	kinds := []kind{exclusively, shared(0)}
 	waits := make([]func() time.Duration, times*len(kinds))
 	for i := range waits {

@@ -71,7 +71,11 @@ var minHolds = topic("min-hold",
 			ends := make(map[string][2]time.Time) // when the minimum hold ends, at the earliest and at the latest
 			for _, name := range names {
 				asked := time.Now()
-				k := e.take(c, name, kind{shared: name == read}.options(locker.WithMinHold(hold), locker.WithTTL(ttl))...)
+				k, err := c.Acquire(e.within(patience), name, kind{shared: name == read}.options(locker.WithMinHold(hold), locker.WithTTL(ttl))...)
+				if name == read && errors.Is(err, locker.ErrUnsupported) {
+					continue
+				}
+				e.ok(err, "acquire %q with a minimum hold", name)
 				ends[name] = [2]time.Time{asked.Add(hold), time.Now().Add(hold)}
 				if name == released {
 					e.release(k)
@@ -81,6 +85,9 @@ var minHolds = topic("min-hold",
 			late := slacks(2).plus(e.bounds(ttl).Crash-ttl, fmt.Sprintf("Bounds(%v).Crash less the TTL, D10", ttl))
 			e.each(len(names), func(i int) {
 				name := names[i]
+				if ends[name][0].IsZero() { // it was refused
+					return
+				}
 				p := e.acquire(e.client(), name)
 				next := p.granted(late.plus(time.Until(ends[name][1]), "the rest of the minimum hold"), "its Client was closed within its minimum hold (Shortener)")
 				p.notBefore(ends[name][0], "after Close, a minimum hold of %v (D20)", hold)
