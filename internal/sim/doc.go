@@ -20,6 +20,7 @@
 //	crowd.go      a process with many locks, and what it has to learn by its renewals
 //	times.go      lives whose steps meet the end of a lease, poll, or take a lock again and again
 //	shapes.go     whole plans of a shape that is seldom drawn: many waiters in one process, a contention of a minute
+//	forgets_test.go  what a Client and its driver still know of what is over
 //	byhand.go     an operator who removes a ticket with the store's own tools
 //	process.go    a process: a Client, its goroutines and their steps, its death
 //	world.go      time, servers, and what the trace shows
