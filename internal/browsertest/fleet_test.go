@@ -125,6 +125,10 @@ func (f *fleet) Inspect(_ context.Context, name string) (locker.Queue, error) {
 
 func (f *fleet) Break(context.Context, string, uint64) error { return locker.ErrUnsupported }
 
+func (f *fleet) Ping(context.Context) error { return nil }
+
+func (f *fleet) ServerVersion(context.Context) (string, error) { return "", locker.ErrUnsupported }
+
 // payments is a fleet of 800 locks.
 func payments() *fleet {
 	f := newFleet(7)
