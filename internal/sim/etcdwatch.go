@@ -125,6 +125,9 @@ func (c *cluster) LeaseKeepAlive(asked etcdserverpb.Lease_LeaseKeepAliveServer) 
 		var ttl int64
 		for ttl = -1; ttl < 0 && err == nil; { // one that is about to be revoked is waited for
 			ttl, err = propose(asked.Context(), c, fmt.Sprintf("keep-alive %x", r.ID), func(*stream) (int64, error) { return c.renew(r.ID), nil })
+			if ttl < 0 {
+				time.Sleep(20 * time.Millisecond) // the server does not ask itself all the time
+			}
 		}
 		if err == nil {
 			err = asked.Send(&etcdserverpb.LeaseKeepAliveResponse{Header: &etcdserverpb.ResponseHeader{}, ID: r.ID, TTL: ttl})

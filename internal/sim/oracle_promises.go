@@ -118,9 +118,9 @@ func (o *oracle) goes(p *part, id string, within time.Duration) {
 }
 
 // outnumbered checks that a permit was not granted with as many tickets ahead of it as there are permits:
-// of those who hold, and of those who wait. With mu held.
+// of those who hold, and of those who wait. In two stores each may have others ahead of it. With mu held.
 func (o *oracle) outnumbered(p *part, waiting int) {
-	if limit := p.c.s.limit; limit > 0 && waiting > 0 && p.hold != nil {
+	if limit := p.c.s.limit; limit > 0 && waiting > 0 && p.hold != nil && !o.w.both {
 		for _, other := range o.holds[p.name] {
 			if other.token < p.hold.token && other.alive() && !o.excused(other) {
 				waiting++
