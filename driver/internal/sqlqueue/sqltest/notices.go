@@ -23,7 +23,7 @@ type Listener interface {
 // measures. The drivers have a liveness of an hour, so that heartbeats find nothing before that.
 func NoticesArrive(t *testing.T, open func() Listener, bound time.Duration, elapsed func(func()) time.Duration) {
 	t.Helper()
-	n := &noticed{t: t, holder: open(), first: open(), second: open(), bound: bound}
+	n := &noticed{t: t, holder: open(), first: open(), second: open()}
 	for _, l := range []Listener{n.first, n.second} {
 		n.name = "n" + rand.Text()
 		k, w := n.take("a"), n.wait(l, "b")
@@ -48,7 +48,6 @@ type noticed struct {
 	t                     *testing.T
 	name                  string
 	holder, first, second Listener
-	bound                 time.Duration
 	leave                 func() // ends the last wait
 }
 
