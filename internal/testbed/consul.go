@@ -42,7 +42,8 @@ var consul = &kind{
 		}
 		return exec.Command(n.bin, append(args, n.opts.args...)...)
 	},
-	ready: func(ctx context.Context, addr string, o options) error { return consulHas(ctx, addr, 1, o) },
+	ready:   func(ctx context.Context, addr string, o options) error { return consulHas(ctx, addr, 1, o) },
+	secures: true,
 }
 
 // consulSecurity has the agent answer on its first port as the options say.

@@ -42,7 +42,8 @@ var etcd = &kind{
 		}
 		return exec.Command(n.bin, append(append(args, n.args...), n.opts.args...)...)
 	},
-	ready: etcdReady,
+	ready:   etcdReady,
+	secures: true,
 }
 
 func etcdReady(ctx context.Context, addr string, o options) error {

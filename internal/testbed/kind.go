@@ -27,7 +27,8 @@ type kind struct {
 	// the caller.
 	command func(n *node) *exec.Cmd
 	// ready returns nil once the server at addr answers as it should.
-	ready func(ctx context.Context, addr string, o options) error
+	ready   func(ctx context.Context, addr string, o options) error
+	secures bool // it can be started with [TLS] and [ACL]
 	// url returns the URL of servers at addrs, "host:port,host:port"; nil where
 	// it is scheme://addrs.
 	url func(addrs string) string

@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -46,4 +47,14 @@ func TestACL(t *testing.T) {
 	if _, err := httpDo(t0, http.MethodPut, "http://"+s.addr+"/v1/kv/k", "v"); err == nil {
 		t.Error("written without a token")
 	}
+}
+
+func TestNoTLS(t *testing.T) {
+	f := &fakeTB{TB: t}
+	defer func() {
+		if err, _ := recover().(error); !errors.Is(err, errFake) || !strings.Contains(f.failed, "etcd and Consul") {
+			t.Errorf("%v, %q: want a failure that says what can have TLS", err, f.failed)
+		}
+	}()
+	Redis(f, TLS(&Certs{}))
 }

@@ -124,6 +124,9 @@ func (s *Server) await() error {
 func (k *kind) private(tb testing.TB, opts ...Option) *Server {
 	tb.Helper()
 	o := newOptions(opts)
+	if (o.certs != nil || o.management != "") && !k.secures {
+		tb.Fatalf("testbed: %s: TLS and ACL are for etcd and Consul", k.name)
+	}
 	if s := k.external(tb); s != nil && !o.private() {
 		return s
 	}
