@@ -137,6 +137,18 @@ func (b *bed) wait(e *Engine, r driver.Request) *waiter {
 	return w
 }
 
+// stays checks for a while that the store keeps a ticket.
+func (b *bed) stays(name, id string, d time.Duration) {
+	b.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(time.Second)
+		if !b.store.lasts(name, id).After(time.Now()) {
+			b.Errorf("the ticket %s has ended, though its process lives", id)
+			return
+		}
+	}
+}
+
 func (b *bed) granted(w *waiter, want bool) {
 	b.Helper()
 	synctest.Wait()
