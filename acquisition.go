@@ -22,7 +22,7 @@ type acquisition struct {
 	id      uint64         // for observers
 	most    time.Duration  // the longest lease that the store gives; 0: any
 	owned   *owned         // of an explicit owner, or nil
-	sure    bool           // the store has confirmed that the present ticket is queued
+	sure    bool           // the store has confirmed that the present ticket is queued, and not granted it
 	removed bool           // the ticket is removed already, since the call has ended while observers ran
 	waited  bool           // the observers were notified of EventWaiting
 	granted bool           // and of EventAcquired or EventReentered: no EventFailed follows
@@ -107,8 +107,9 @@ func (a *acquisition) run() (*Lock, error) {
 	return a.queue()
 }
 
-// queue takes a ticket and waits for its grant. If the ticket was lost in an
-// outage, it takes another one.
+// queue takes a ticket and waits for its grant. If a ticket that was queued was lost in an
+// outage, or the driver gave it up since the store does not say what became of it, queue takes
+// another one.
 func (a *acquisition) queue() (*Lock, error) {
 	bounds := driver.BoundsOf(a.c.d, a.r.leaseLength())
 	a.most = bounds.MaxTTL
@@ -127,7 +128,7 @@ func (a *acquisition) queue() (*Lock, error) {
 			return nil, a.neverHeld(err)
 		case a.try || a.Err() != nil:
 			return nil, err
-		case errors.Is(err, driver.ErrLost):
+		case errors.Is(err, driver.ErrLost), a.sure && errors.Is(err, ErrUnavailable):
 			rejoins = true
 			a.c.notify(a.parent, a.event(EventRejoined, err))
 		case !rejoins || !errors.Is(err, ErrUnavailable):
@@ -173,6 +174,7 @@ func (a *acquisition) ticket() (*Lock, error) {
 	a.sure = false
 	g, asked, err := a.grant()
 	if err == nil {
+		a.sure = false // it is granted
 		k, err := a.adopt(g, asked, false)
 		if err != nil {
 			a.c.removals.orphan(a.req.Hold(g.Token), false)

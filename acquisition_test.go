@@ -163,33 +163,61 @@ func TestWaiterWhoseTicketIsGoneQueuesAgain(t *testing.T) {
 	})
 }
 
-// A waiter whose ticket was lost in an outage asks for another one until the store
-// is back.
+// A waiter whose ticket was lost in an outage, or given up by the driver, asks for another one
+// until the store is back.
 func TestWaiterQueuesAgainWhenTheStoreIsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStub()
-		l := locker.New(s)
-		defer l.Close()
-		holder := acquire(t, l, "a")
-		calls := 0
-		s.set(func(s *stub) {
-			s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
-				switch calls++; {
-				case calls == 1:
-					r.Joined()
-					time.Sleep(time.Minute)
-					return driver.Grant{}, driver.ErrLost
-				case calls < 20:
-					return driver.Grant{}, driver.NoTicket(errRefused)
-				default:
-					return next(ctx, r)
+	for _, gone := range []error{driver.ErrLost, driver.Unavailable(errDown)} {
+		t.Run(gone.Error(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, seen := newStub(), &events{}
+				l := locker.New(s, locker.WithObserver(seen.add))
+				defer l.Close()
+				holder := acquire(t, l, "a")
+				calls := 0
+				s.set(func(s *stub) {
+					s.acquire = func(ctx context.Context, r driver.Request, next acquireFunc) (driver.Grant, error) {
+						switch calls++; {
+						case calls == 1:
+							r.Joined()
+							time.Sleep(time.Minute)
+							return driver.Grant{}, gone
+						case calls < 20:
+							return driver.Grant{}, driver.NoTicket(errRefused)
+						default:
+							return next(ctx, r)
+						}
+					}
+				})
+				got := make(chan *locker.Lock)
+				go func() { got <- acquire(t, l, "a") }()
+				time.Sleep(2 * time.Minute)
+				release(t, holder)
+				release(t, <-got)
+				if n := len(seen.of(locker.EventRejoined)); n != 1 {
+					t.Errorf("%d events of rejoining, want 1", n)
 				}
+			})
+		})
+	}
+}
+
+// What the store refuses to a waiter is no loss: the call fails.
+func TestWaiterThatIsRefusedFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, seen := newStub(), &events{}
+		l := locker.New(s, locker.WithObserver(seen.add))
+		defer l.Close()
+		wrong := errors.New("WRONGPASS")
+		s.set(func(s *stub) {
+			s.acquire = func(_ context.Context, r driver.Request, _ acquireFunc) (driver.Grant, error) {
+				r.Joined()
+				return driver.Grant{}, wrong
 			}
 		})
-		got := make(chan *locker.Lock)
-		go func() { got <- acquire(t, l, "a") }()
-		time.Sleep(2 * time.Minute)
-		release(t, holder)
-		release(t, <-got)
+		_, err := l.Acquire(t.Context(), "a")
+		want(t, err, wrong)
+		if n := len(seen.of(locker.EventRejoined)); n != 0 {
+			t.Errorf("%d events of rejoining, want none", n)
+		}
 	})
 }

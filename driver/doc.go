@@ -63,7 +63,8 @@
 // the moment when it is queued. When the process dies, all its waiting tickets
 // leave the queue together, within Bounds.Liveness of their TTL, however many
 // there are. A waiter whose ticket has left the queue (after an outage longer
-// than that) gets [ErrLost], and the core queues again.
+// than that) gets [ErrLost] or, if an earlier request may still put the ticket back,
+// [ErrUnavailable]. The core then queues again.
 //
 // D9. Any error of Acquire may leave a ticket, except ErrNotAcquired, ErrLost
 // (D8) and an error marked by [NoTicket]. The core then calls Release with the ID until the
