@@ -114,7 +114,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.DeadReaders:    `expiry/crashed-waiters expiry/crashed-waiters-leave`,
 	mutant.DeadOneByOne:   `expiry/crashed-waiters`,
 	mutant.WaitersDropped: `expiry/long-waiter`,
-	mutant.FailsInOutage:  `outage/cut-while-queued outage/restart-while-waiting`,
+	mutant.FailsInOutage:  `outage/restart-while-waiting`,
 	mutant.SilentOutage:   `outage/down-while-queued outage/cut-while-queued`,
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant ownership/release-delayed limits/outage-is-not-contention
