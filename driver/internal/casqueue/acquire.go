@@ -329,7 +329,6 @@ func (e *Engine) loseMissing(f *file) {
 func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 	if t.renewed && !t.minHold && r.Lease == 0 && now.Sub(t.alive) < t.life()/2 {
 		t.state, t.since = held, now
-		t.promised = t.alive.Add(t.life())
 		delete(e.waiting, t)
 		t.grant = driver.Grant{Token: r.Token, Asked: t.alive}
 		if t.life() < t.ttl {

@@ -161,3 +161,66 @@ func TestRenewalBeforeQueued(t *testing.T) {
 		}
 	})
 }
+
+// A waiter is granted without a write. So its lease has the length of a waiter's life until it is renewed (Claim): then
+// others count it as dead. A request for less than that gets no more than it asked for.
+func TestProvisionalLease(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 10 * time.Minute} {
+		bubble(t, func(b *bed) {
+			first, _ := b.open()
+			b.take(first, request("a", "1"))
+			e, p := b.open()
+			granted := make(chan driver.Grant, 1)
+			r := request("a", "2")
+			r.TTL, r.Wait = ttl, true
+			go func() {
+				g, err := e.Acquire(b.Context(), r)
+				if err != nil {
+					b.Error(err)
+				}
+				granted <- g
+			}()
+			time.Sleep(time.Second)
+			if err := first.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+				b.Fatal(err)
+			}
+			g := <-granted
+			length := g.Claim
+			if length == 0 {
+				length = ttl
+			}
+			p.with(func(string, string) fault { return notDone })
+			if err := <-b.waits(first, request("a", "3")); err != nil {
+				b.Fatal(err)
+			}
+			if d := time.Since(g.Asked); d < length || d > e.Bounds(length).Crash {
+				b.Errorf("a lease of %v with a claim of %v ended after %v", ttl, g.Claim, d)
+			}
+		})
+	}
+}
+
+// A request that is repeated while the first one waits: if one of the two callers leaves, the ticket stays, and the other
+// is granted.
+func TestOneOfTwoCallersLeaves(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		g := b.take(e, request("a", "1"))
+		r := request("a", "2")
+		got := b.waits(e, r)
+		if err := b.waitsFor(e, r, time.Second); err == nil {
+			b.Fatal("granted behind a holder")
+		}
+		if err := e.Release(b.Context(), request("a", "1").Hold(g.Token)); err != nil {
+			b.Fatal(err)
+		}
+		select {
+		case err := <-got:
+			if err != nil {
+				b.Error(err)
+			}
+		case <-time.After(time.Minute):
+			b.Error("the caller that stayed is not granted")
+		}
+	})
+}
