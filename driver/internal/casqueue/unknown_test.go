@@ -238,3 +238,26 @@ func TestAskedAgainForNothing(t *testing.T) {
 		})
 	}
 }
+
+// A ticket whose caller left while it was being written is kept alive by nobody: it goes even if it is not released.
+func TestCallerLeavesDuringWrite(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		b.take(holder, request("a", "1"))
+		e, p := b.open()
+		b.queue(e, "a")
+		p.once("put", slow)
+		if err := b.waitsFor(e, request("a", "2"), 20*time.Millisecond); err == nil {
+			b.Fatal("granted behind a holder")
+		}
+		time.Sleep(time.Second)
+		if ids := b.stored("a"); len(ids) != 2 {
+			b.Fatalf("queue %q: the ticket was to be written", ids)
+		}
+		b.waits(holder, request("a", "3")) // which observes the others
+		time.Sleep(e.Bounds(10 * time.Second).Liveness)
+		if ids := b.queue(holder, "a"); len(ids) != 2 {
+			b.Errorf("queue %q, want the holder and one waiter", ids)
+		}
+	})
+}
