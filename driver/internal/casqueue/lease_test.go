@@ -224,3 +224,26 @@ func TestOneOfTwoCallersLeaves(t *testing.T) {
 		}
 	})
 }
+
+// A renewal never shortens a lease (D12) that was renewed without a write.
+func TestShorterAfterRenewalWithoutWrite(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		r := request("a", "1")
+		h := r.Hold(b.take(e, r).Token)
+		time.Sleep(5 * time.Second)
+		puts := b.count("put")
+		for _, ttl := range []time.Duration{r.TTL, 4 * time.Second} {
+			time.Sleep(time.Second)
+			if err := e.Renew(b.Context(), h, ttl); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if n := b.count("put") - puts; n != 0 {
+			b.Errorf("%d writes for two renewals that change nothing", n)
+		}
+		if took := b.ended(e, "a"); took < r.TTL-time.Second {
+			b.Errorf("the lease ended %v after it was renewed for %v, and a second later for less", took+time.Second, r.TTL)
+		}
+	})
+}
