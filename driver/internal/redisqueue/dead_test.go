@@ -243,3 +243,23 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 		check("a writer held meanwhile", "waits")
 	}
 }
+
+// TestRefusedTicketLeavesNothing: a shared ticket of Redlock that holds on a node leaves nothing there when the node refuses its next number.
+func TestRefusedTicketLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(id string, number int64, form string, round int) any {
+		t.Helper()
+		return s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", round, id+" 0 0 ")).([]any)[0]
+	}
+	if propose("id", number, "swn", 1) != yes || propose("other", number+20, "swn", 1) != yes {
+		t.Fatal("not granted what is free")
+	}
+	if got := propose("id", number+10, "swr", 2); got != no {
+		t.Fatalf("a number below the fence: %v", got)
+	}
+	if s.client.HExists(t.Context(), s.main+":rt", "id").Val() {
+		t.Error("its record stays")
+	}
+}
