@@ -160,9 +160,9 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 	for _, redlock := range []bool{false, true} {
 		s := newScript(t)
 		numbers, first := map[string]int64{}, time.Now().Add(time.Hour).UnixMicro()
-		keys := []string{":p", ":x", ":s", ":t"}
+		keys := []string{":p", ":x", ":s", ":t", "", ":h", ":e"}
 		if redlock {
-			keys = []string{":rp", ":rx", ":rs", ":rt"}
+			keys = []string{":rp", ":rx", ":rs", ":rt", "", ":rh", ":re"}
 		}
 		acquire := func(id, form string, limit int) {
 			t.Helper()
@@ -241,6 +241,14 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 		release("writes")
 		acquire("waits", "sw", 0)
 		check("a writer held meanwhile", "waits")
+
+		// Its lease ends. The records last longer, as if who held before it had a longer one.
+		for _, key := range keys[4:] {
+			s.client.PExpire(t.Context(), s.main+key, time.Millisecond)
+		}
+		time.Sleep(5 * time.Millisecond)
+		acquire("reads3", "sw", 0)
+		check("the lease of the last was over", "reads3")
 	}
 }
 

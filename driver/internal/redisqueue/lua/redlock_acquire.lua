@@ -134,6 +134,7 @@ end
 
 local function hold(v, ahead)
   if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
+  tidy()
   if not fence or fence < number then call('HSET', KEYS[2], ARGV[5], ARGV[2]) end
   if exclusive then
     if v then ttl = math.max(ttl, call('PTTL', key)) end
@@ -145,7 +146,6 @@ local function hold(v, ahead)
     call('HSET', T, id, record)
     mark()
   end
-  tidy()
   return {1, now, 0, 0, ahead}
 end
 
