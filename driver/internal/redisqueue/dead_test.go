@@ -2,6 +2,7 @@ package redisqueue_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -150,4 +151,123 @@ func (s *script) size() (n int64) {
 		n += s.client.HLen(ctx, key).Val() + s.client.ZCard(ctx, key).Val() // one of them fails, or both
 	}
 	return n
+}
+
+// TestRecordsOfDeadWaitersDoNotStay: when all who wait are dead for so long that their sets end by themselves, their records end too,
+// though others hold all the time.
+func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
+	t.Parallel()
+	for _, redlock := range []bool{false, true} {
+		s := newScript(t)
+		numbers, first := map[string]int64{}, time.Now().Add(time.Hour).UnixMicro()
+		keys := []string{":p", ":x", ":s", ":t", "", ":h", ":e"}
+		if redlock {
+			keys = []string{":rp", ":rx", ":rs", ":rt", "", ":rh", ":re"}
+		}
+		acquire := func(id, form string, limit int) {
+			t.Helper()
+			record := fmt.Sprintf("%s %d 0 ", id, limit) // each has a process of its own
+			c := redisqueue.NewCall(redisqueue.Acquire, []string{s.main, "fence"}, id, time.Hour.Milliseconds(), record, form)
+			if redlock {
+				if numbers[id] == 0 {
+					numbers[id] = first + int64(len(numbers))
+				}
+				c = redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, numbers[id], time.Hour.Milliseconds(), form+"n", "bucket", 1, record)
+			}
+			s.run(c)
+		}
+		release := func(id string) {
+			t.Helper()
+			c := redisqueue.NewCall(redisqueue.Release, []string{s.main}, id, 0)
+			if redlock {
+				c = redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", "")
+			}
+			s.run(c)
+		}
+		die := func() { // all who wait, a while ago
+			t.Helper()
+			for _, key := range keys[:3] {
+				s.client.PExpire(t.Context(), s.main+key, time.Millisecond)
+			}
+			for s.client.Exists(t.Context(), s.main+keys[1], s.main+keys[2]).Val() > 0 {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		records := func() (ids []string) {
+			for id, record := range s.client.HGetAll(t.Context(), s.main+keys[3]).Val() {
+				if len(record) > 10 { // else it is none
+					ids = append(ids, id)
+				}
+			}
+			slices.Sort(ids)
+			return ids
+		}
+		check := func(when string, want ...string) {
+			t.Helper()
+			if got := records(); !slices.Equal(got, want) {
+				t.Errorf("redlock=%t, %s: records of %q, want of %q", redlock, when, got, want)
+			}
+			if ttl := s.client.PTTL(t.Context(), s.main+keys[3]).Val(); len(want) > 0 && ttl < 50*time.Minute {
+				t.Errorf("redlock=%t, %s: the records of who hold for an hour end in %v", redlock, when, ttl)
+			}
+		}
+
+		acquire("reads", "sw", 0)
+		acquire("dead1", "xw", 0)
+		die()
+		acquire("reads2", "sw", 0)
+		check("another reads", "reads", "reads2")
+		acquire("dead2", "xw", 0)
+		die()
+		release("reads")
+		check("one reads no more", "reads2")
+		acquire("dead3", "xw", 0)
+		die()
+		acquire("dead4", "xw", 0)
+		check("another waits", "dead4", "reads2")
+		acquire("dead5", "sw", 1)
+		die()
+		acquire("permit", "sw", 3)
+		check("another has a permit", "permit", "reads2")
+		release("reads2")
+
+		acquire("writes", "xw", 0)
+		acquire("dead6", "xw", 0)
+		release("permit")
+		acquire("writes", "xw", 0) // confirms it
+		die()
+		acquire("waits", "sw", 0)
+		release("writes")
+		acquire("waits", "sw", 0)
+		check("a writer held meanwhile", "waits")
+
+		// Its lease ends. The records last longer, as if who held before it had a longer one.
+		for _, key := range keys[4:] {
+			s.client.PExpire(t.Context(), s.main+key, time.Millisecond)
+		}
+		time.Sleep(5 * time.Millisecond)
+		acquire("reads3", "sw", 0)
+		check("the lease of the last was over", "reads3")
+	}
+}
+
+// TestRefusedTicketLeavesNothing: a shared ticket of Redlock that holds on a node leaves nothing there when the node refuses its next number.
+func TestRefusedTicketLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(id string, number int64, form string, round int) any {
+		t.Helper()
+		return s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", round, id+" 0 0 ")).([]any)[0]
+	}
+	if propose("id", number, "swn", 1) != yes || propose("other", number+20, "swn", 1) != yes {
+		t.Fatal("not granted what is free")
+	}
+	if got := propose("id", number+10, "swr", 2); got != no {
+		t.Fatalf("a number below the fence: %v", got)
+	}
+	if s.client.HExists(t.Context(), s.main+":rt", "id").Val() {
+		t.Error("its record stays")
+	}
 }

@@ -43,12 +43,11 @@ if want == 'xw' then
   if holder and holder ~= id and till > now and (head or there == 1) then
     local token, before = number(), head and call('ZREVRANGE', X, '0', '0')[1]
     if call('ZADD', X, 'NX', token, id) == 1 then -- else it is asked for again
+      if not head then call('DEL', T) end -- it may have records of waiters who are all dead
       call('HSET', T, id, stamp .. ' ' .. record)
       if not head or till < now + LIVENESS * 1000 - 500000 then -- as alive does, but not each time
         call('ZADD', P, string.format('%.0f', now + LIVENESS * 1000), chan)
-        for _, k in ipairs({X, T, P}) do
-          if call('PTTL', k) < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
-        end
+        for _, k in ipairs({P, X, T}) do call('PEXPIRE', k, 2 * LIVENESS) end
       end
       if head then return {token, -1, 0, before} end
       return {token, call('PTTL', key), 1}

@@ -49,11 +49,10 @@ for i = 1, n do
     before = id
   end
 end
+if there ~= 3 then call('DEL', T) end -- it may have records of waiters who are all dead
 if records[1] then call('HSET', T, unpack(records)) end
 if there ~= 3 or till < now + LIVENESS * 1000 - 500000 then -- as alive does, but not each time
   call('ZADD', P, string.format('%.0f', now + LIVENESS * 1000), chan)
-  for _, k in ipairs({X, T, P}) do
-    if call('PTTL', k) < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
-  end
+  for _, k in ipairs({P, X, T}) do call('PEXPIRE', k, 2 * LIVENESS) end
 end
 return answers

@@ -41,10 +41,28 @@ local function mark()
   return MARK
 end
 
+-- tidy leaves nothing of a queue in which nobody waits, and reports whether nobody does. T stays for those who hold. If
+-- P has ended before, so have X and S, by themselves, and the records of their tickets are still in T: without them T is made anew.
+local function tidy()
+  if call('EXISTS', X, S) > 0 then return false end
+  local ended = call('DEL', P) == 0
+  if call('EXISTS', H) == 0 then
+    call('DEL', T)
+  elseif call('HDEL', T, '*', '#') > 0 and ended then
+    local records = {}
+    for _, id in ipairs(call('ZRANGE', H, '0', '-1')) do records[id] = call('HGET', T, id) or nil end
+    call('DEL', T)
+    for id, rec in pairs(records) do call('HSET', T, id, rec) end
+    keep(T, call('PTTL', H))
+  end
+  return true
+end
+
 -- enqueue puts a ticket in a set of waiters.
 local function enqueue(set, id, number, rec)
+  tidy()
   call('ZADD', set, number, id)
-  call('HSET', T, id, rec)
+  call('HSET', T, id, rec, '*', '')
   if set == X then return end
   local _, limit = string.match(rec, HEAD)
   local most = tonumber(call('HGET', T, '#') or -1)
@@ -89,7 +107,7 @@ local function alive(chan, set)
   local new = call('ZADD', P, int(now + LIVENESS * 1000), chan)
   if new == 1 and call('ZCOUNT', P, '-inf', int(now)) > call('ZCARD', X) + call('ZCARD', S) then reap() end
   if new == 1 or call('PTTL', set) < LIVENESS then
-    for _, k in ipairs({X, S, T, P}) do
+    for _, k in ipairs({P, X, S, T}) do
       local left = call('PTTL', k)
       if left ~= -2 and left < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
     end

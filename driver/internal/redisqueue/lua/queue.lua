@@ -11,7 +11,7 @@
 --
 --   X  waiting, exclusive: ticket -> token    H  holding, shared: ticket -> token
 --   S  waiting, shared:    ticket -> token    E  holding, shared: ticket -> end of the lease
---   T  ticket -> "since channel limit ownerlength blob"; '#' -> largest limit that waits
+--   T  ticket -> "since channel limit ownerlength blob"; '#' -> largest limit that waits; '*' -> '', since a ticket waits
 --   P  channel of a waiting process -> until when it is taken for alive
 --   D  tombstones: ticket that was released, and whose requests may come yet -> when the tombstone may go
 --
@@ -70,14 +70,6 @@ local function admit(below)
       waiting = waiting + 1
       if most > 0 and ahead + 1 >= most then return waiting end
     end
-  end
-end
-
--- tidy leaves nothing of a queue in which nobody waits.
-local function tidy()
-  if call('EXISTS', X, S) == 0 then
-    call('DEL', P)
-    if call('EXISTS', H) == 0 then call('DEL', T) end
   end
 end
 

@@ -86,12 +86,11 @@ if exclusive and mode == 'w' then
   local till = tonumber(call('ZSCORE', P, chan) or not head and now + 1 or 0)
   if holder and holder ~= id and there == (head and 2 or 1) and not mine and number > last and not refused(last) and till > now then
     call('ZADD', X, ARGV[2], id)
+    if not head then call('DEL', T) end -- it may have records of waiters who are all dead
     call('HSET', T, id, record)
     if not head or till < now + LIVENESS * 1000 - 500000 then -- as alive does, but not each time
       call('ZADD', P, string.format('%.0f', now + LIVENESS * 1000), chan)
-      for _, k in ipairs({X, T, P}) do
-        if call('PTTL', k) < 2 * LIVENESS then call('PEXPIRE', k, 2 * LIVENESS) end
-      end
+      for _, k in ipairs({P, X, T}) do call('PEXPIRE', k, 2 * LIVENESS) end
     end
     if head then return {2, now, -1, 0} end
     return {2, now, call('PTTL', key), 1}
@@ -112,7 +111,7 @@ local function drop(v)
     call('ZREM', E, id)
     v = mark()
   end
-  if call('ZREM', X, id) + call('ZREM', S, id) > 0 then call('HDEL', T, id) end
+  call('ZREM', X, id) call('ZREM', S, id) call('HDEL', T, id)
   return v
 end
 
@@ -135,6 +134,7 @@ end
 
 local function hold(v, ahead)
   if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
+  tidy()
   if not fence or fence < number then call('HSET', KEYS[2], ARGV[5], ARGV[2]) end
   if exclusive then
     if v then ttl = math.max(ttl, call('PTTL', key)) end
@@ -145,10 +145,6 @@ local function hold(v, ahead)
     call('ZADD', E, int(till), id)
     call('HSET', T, id, record)
     mark()
-  end
-  if call('EXISTS', X, S) == 0 then
-    call('DEL', P)
-    if exclusive then call('DEL', T) end
   end
   return {1, now, 0, 0, ahead}
 end

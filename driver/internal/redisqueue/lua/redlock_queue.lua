@@ -9,7 +9,7 @@
 --
 --   X  waiting, exclusive: ticket -> number    H  holding, shared: ticket -> number
 --   S  waiting, shared:    ticket -> number    E  holding, shared: ticket -> end of the lease
---   T  ticket -> "round since channel limit ownerlength blob"; '#' -> largest limit that waits
+--   T  ticket -> "round since channel limit ownerlength blob"; '#' -> largest limit that waits; '*' -> '', since a ticket waits
 --   P  channel of a waiting process -> until when it is taken for alive
 --   D  a tombstone: the last round of a ticket that was released, and whose requests may come yet; it is there for
 --      five seconds, and its name ends with the ticket
@@ -68,14 +68,8 @@ local function hasRoom(v, exclusive, number, limit)
 end
 
 -- notify notifies those who may hold now, but not the ticket that is left out.
--- Nothing stays of a queue in which nobody waits.
 local function notify(v, out)
-  if call('EXISTS', X, S) == 0 then
-    call('DEL', P)
-    if v ~= MARK then call('DEL', T) end
-    return
-  end
-  if v and v ~= MARK then return end
+  if tidy() or v and v ~= MARK then return end
   local function publish(t)
     if t.id ~= out then call('PUBLISH', t.chan, 'g' .. t.id) end
   end
