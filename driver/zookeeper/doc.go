@@ -117,6 +117,8 @@
 //   - The end of the session: the process was dead, paused or cut off for longer than
 //     its timeout. The holder is notified as soon as a server says so, and by the
 //     core's clock before that.
+//   - A shorter session: it comes back on a server whose maxSessionTimeout is lower. The holder
+//     is notified then, since it counts on the lease of the longer session.
 //   - The end of the connection: zk.Conn.Close on the user's.
 //   - Client.Break, or the deletion of the node. The holder is notified at once when the
 //     lock has been held for a tenth of a second: "the ticket was removed from the

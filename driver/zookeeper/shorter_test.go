@@ -1,0 +1,90 @@
+package zookeeper_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/zookeeper"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// limited dials a server whose longest session can be lowered: what clients ask for is cut to that.
+type limited struct {
+	mu      sync.Mutex
+	most    time.Duration // 0: any
+	present net.Conn
+}
+
+func (l *limited) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, timeout)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.present = conn
+	return &limitedConn{Conn: conn, most: l.most}, nil
+}
+
+// lower sets the longest session, and ends the present connection.
+func (l *limited) lower(most time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.most = most
+	_ = l.present.Close()
+}
+
+type limitedConn struct {
+	net.Conn
+	most time.Duration // until the first write, which is the handshake
+}
+
+func (c *limitedConn) Write(b []byte) (int, error) {
+	if most := c.most; most > 0 {
+		c.most = 0
+		binary.BigEndian.PutUint32(b[16:], uint32(most.Milliseconds())) // after the length, the version and the last zxid
+	}
+	return c.Conn.Write(b)
+}
+
+// TestShorterSession: a session comes back on a server that gives it a shorter timeout, as one whose
+// maxSessionTimeout was lowered. The leases that were given before are longer than what it keeps: the
+// holder learns of the loss before the next one is granted.
+func TestShorterSession(t *testing.T) {
+	t.Parallel()
+	at := storeURL(t)
+	ctx := ctxFor(t, 60*time.Second)
+	var l limited
+	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, session,
+		zk.WithLogInfo(false), zk.WithLogger(quiet{}), zk.WithDialer(l.dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	c := locker.New(must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at)))))
+	t.Cleanup(func() { _ = c.Close() })
+	k := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
+	l.lower(2 * time.Second)
+	select {
+	case <-k.Done():
+	case <-time.After(10 * time.Second): // of renewals
+	}
+	if !errors.Is(k.Err(), locker.ErrLost) {
+		t.Fatalf("the holder was not notified: %v, valid for %v", k.Err(), time.Until(k.Deadline()))
+	}
+	empty(t, admin(t), at)
+	again := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
+	if left := time.Until(again.Deadline()); left > time.Second {
+		t.Errorf("the next lease is valid for %v, on a session of 2 s", left)
+	}
+	if err := again.Release(ctx); err != nil {
+		t.Error(err)
+	}
+}
