@@ -15,9 +15,9 @@
 // ephemeral sequential node a ticket. The name's node is created with the first ticket
 // and deleted with the last, in the same transactions, so that an empty queue is
 // nothing. (It is no container node: the client cannot create one in a transaction, and
-// older servers have none.) When sessions end, the nodes of their names are removed
-// when the next ticket leaves the queue. If nobody uses the names again, a sweep removes
-// them within a minute. One of all drivers on a prefix sweeps: with one read for the
+// older servers have none.) When sessions end, or somebody deletes tickets by hand, the nodes of
+// their names are removed when the next ticket leaves the queue. If nobody uses the names again,
+// a sweep removes them within a minute. One of all drivers on a prefix sweeps: with one read for the
 // names, and one for each name in which it has no ticket itself. It removes only persistent
 // nodes without children and without data. The prefix itself
 // stays, and below it %protocol, which contains the version of the stored data: the first

@@ -161,7 +161,7 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 			return "", err
 		}
 	}
-	if err := d.catchUp(ctx); err != nil {
+	if err := d.conn.Confirm(ctx); err != nil { // not Sync, which a deposed leader answers, too
 		return "", err
 	}
 	parent := d.parent(h.Name)
@@ -175,16 +175,6 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 		}
 	}
 	return "", nil
-}
-
-// catchUp has a majority confirm that the server has caught up with all earlier changes: a deposed
-// leader answers a sync, too.
-func (d *Driver) catchUp(ctx context.Context) error {
-	err := d.conn.Confirm(ctx)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil // that is an answer, too
-	}
-	return err
 }
 
 // remove deletes a ticket's node, and the name's node with the last ticket. For

@@ -151,13 +151,9 @@ func (d *Driver) lose(t *ticket, cause error) {
 		return
 	}
 	d.mu.Lock()
-	held, leaving := t.held, t.leaving
+	lost := t.held && !t.leaving
 	d.mu.Unlock()
-	if leaving {
-		return
-	}
-	d.removeLater(parentOf(t.path))
-	if held {
+	if lost {
 		d.notifyLost(t.hold, cause)
 	}
 }

@@ -151,24 +151,24 @@ func (c *Conn) granted() time.Duration {
 
 // Confirm asks a majority whether the session is alive. A read, or a sync, does not prove
 // it: a server that is cut off from the others answers these for a while, although the
-// session may have ended already.
+// session may have ended already. After the answer the server has caught up with all earlier
+// changes. That the base is not there is an answer, too.
 func (c *Conn) Confirm(ctx context.Context) error {
 	_, err := c.Multi(ctx, &zk.CheckVersionRequest{Path: c.options.Base, Version: -1})
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
 	return err
 }
 
-// ConfirmOrReconnect is Confirm for a renewal. The answer that the base is not there is
-// enough, too. If there is no answer in time, the server hangs or is cut off from the
-// others, and the client must go to another one: by itself it would notice after two
-// thirds of the session, when the leases are over. It does not leave because of a
-// caller's short ctx, nor because of one lost request while others are confirmed.
+// ConfirmOrReconnect is Confirm for a renewal. If there is no answer in time, the server hangs
+// or is cut off from the others, and the client must go to another one: by itself it would
+// notice after two thirds of the session, when the leases are over. It does not leave because
+// of a caller's short ctx, nor because of one lost request while others are confirmed.
 func (c *Conn) ConfirmOrReconnect(ctx context.Context) error {
 	sent, s, conn := time.Now(), c.Session(), c.network.present()
 	err := c.Confirm(ctx)
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return nil
-	case err == nil || ctx.Err() == nil || s == nil || conn == nil || !c.network.hasSeveral():
+	if err == nil || ctx.Err() == nil || s == nil || conn == nil || !c.network.hasSeveral() {
 		return err
 	}
 	if time.Since(sent) > s.Lease()/8 && s.confirmedAt().Before(sent) {
