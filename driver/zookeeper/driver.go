@@ -66,7 +66,7 @@ type ticket struct {
 	sess *zkconn.Session
 
 	held    bool
-	leaving bool          // its release was asked for, so its end is no loss
+	leaving bool          // its release was asked for, or a loss was reported, so its end is no loss
 	gone    chan struct{} // of a waiter: closed when the driver forgets the ticket
 	lease   time.Duration // the longest that its holder counts on, see Grant.TTL
 	until   time.Time     // end of a fixed lease

@@ -199,8 +199,8 @@ func (d *Driver) loseLongLeases() {
 	var lost []driver.Hold
 	d.mu.Lock()
 	for _, t := range d.tickets {
-		if most := t.sess.Lease(); t.held && t.lease > most {
-			t.lease = most
+		if t.held && !t.leaving && t.lease > t.sess.Lease() {
+			t.leaving = true
 			lost = append(lost, t.hold)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/zookeeper"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -68,8 +69,11 @@ func TestShorterSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	c := locker.New(must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at)))))
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at))))
+	c := locker.New(d)
 	t.Cleanup(func() { _ = c.Close() })
+	r := request("y", "held-1") // not of the core, which does not release it
+	g := must[driver.Grant](t)(d.Acquire(ctx, r))
 	k := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
 	l.lower(2 * time.Second)
 	select {
@@ -78,6 +82,12 @@ func TestShorterSession(t *testing.T) {
 	}
 	if !errors.Is(k.Err(), locker.ErrLost) {
 		t.Fatalf("the holder was not notified: %v, valid for %v", k.Err(), time.Until(k.Deadline()))
+	}
+	if err := d.Renew(ctx, r.Hold(g.Token), locker.DefaultTTL); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewal of the lease that is too long: %v", err)
+	}
+	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
+		t.Error(err)
 	}
 	empty(t, admin(t), at)
 	again := must[*locker.Lock](t)(c.Acquire(ctx, "x"))
