@@ -98,3 +98,34 @@ func TestShorterSession(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestShorterSessionUnnoticed: the event with which the session comes back was dropped. The next renewal
+// notices that the session is shorter.
+func TestShorterSessionUnnoticed(t *testing.T) {
+	t.Parallel()
+	ctx := ctxFor(t, 60*time.Second)
+	var l limited
+	conn, _, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, session,
+		zk.WithLogInfo(false), zk.WithLogger(quiet{}), zk.WithDialer(l.dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, make(chan zk.Event), zookeeper.WithPrefix(base(storeURL(t)))))
+	t.Cleanup(func() { _ = d.Close() })
+	r := request("x", "held-1")
+	g := must[driver.Grant](t)(d.Acquire(ctx, r))
+	l.lower(2 * time.Second)
+	for conn.State() == zk.StateHasSession {
+		sleep(ctx, t)
+	}
+	for err = errors.New("not asked"); err != nil && !errors.Is(err, driver.ErrLost) && ctx.Err() == nil; {
+		err = d.Renew(ctx, r.Hold(g.Token), locker.DefaultTTL)
+	}
+	if !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewal of a lease that is too long: %v", err)
+	}
+	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
+		t.Error(err)
+	}
+}
