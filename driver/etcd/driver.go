@@ -96,7 +96,6 @@ func newDriver(client *clientv3.Client, o options) *Driver {
 	s.life, s.end = context.WithCancel(clientv3.WithRequireLeader(context.Background()))
 	s.protocol = protocol.New(o.version, "the key "+s.keyspace.protocol(), "delete that key (etcdctl del)")
 	s.shortest.Store(usualShortest)
-	s.several.Store(len(client.Endpoints()) > 1)
 	d := &Driver{store: s, Engine: kvqueue.New(kvqueue.Options{
 		Store: s, MissingMost: missingMost, LookFor: missingMost, NearHead: nearHead,
 	})}

@@ -37,7 +37,7 @@ var errNoAnswer = status.Error(codes.Unavailable, "etcd: the member has not answ
 // refuse the request, since another one may have a leader. A client that knows only one
 // member waits for the election.
 func (s *store) refuseIfLeaderless(ctx context.Context) context.Context {
-	if s.several.Load() {
+	if len(s.client.Endpoints()) > 1 {
 		return clientv3.WithRequireLeader(ctx)
 	}
 	return ctx

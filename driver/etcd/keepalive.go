@@ -27,7 +27,6 @@ func (s *store) KeepAlive(ctx context.Context, session string) error {
 	if err := ctx.Err(); err != nil { // no stream is to blame
 		return err
 	}
-	s.several.Store(len(s.client.Endpoints()) > 1) // it may change
 	var resp *etcdserverpb.LeaseKeepAliveResponse
 	err := s.insist(ctx, func(ctx context.Context) (err error) {
 		select {

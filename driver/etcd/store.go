@@ -22,7 +22,6 @@ type store struct {
 	client   *clientv3.Client
 	protocol *protocol.Check
 
-	several  atomic.Bool  // the client knows more than one member
 	shortest atomic.Int64 // the shortest lease the server is known to give, in seconds
 	streams  atomic.Int64 // the number of the stream for new watches
 

@@ -239,9 +239,9 @@ func (e *enqueueing) check(ctx context.Context) error {
 // grant makes t held and returns its grant. If t was lost meanwhile it returns an error,
 // since no notification of that loss would follow.
 func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Grant, error) {
-	g := driver.Grant{Token: t.hold.Token, Asked: asked, TTL: t.sess.Lease()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	g := driver.Grant{Token: t.hold.Token, Asked: asked, TTL: t.sess.Lease()}
 	switch {
 	case d.closed: // Close may have ended the session that a minimum hold needs
 		return driver.Grant{}, driver.ErrClosed
@@ -250,9 +250,9 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 	case t.leaving:
 		return driver.Grant{}, errLeaving
 	}
-	t.held = true
+	t.held, t.lease = true, g.TTL
 	if !r.Renewed {
-		t.until = asked.Add(min(r.TTL, t.sess.Lease()))
+		t.until = asked.Add(min(r.TTL, g.TTL))
 	}
 	if r.MinHold > 0 {
 		t.kept = time.Now().Add(r.MinHold)

@@ -15,9 +15,9 @@
 // ephemeral sequential node a ticket. The name's node is created with the first ticket
 // and deleted with the last, in the same transactions, so that an empty queue is
 // nothing. (It is no container node: the client cannot create one in a transaction, and
-// older servers have none.) When sessions end, the nodes of their names are removed
-// when the next ticket leaves the queue. If nobody uses the names again, a sweep removes
-// them within a minute. One of all drivers on a prefix sweeps: with one read for the
+// older servers have none.) When sessions end, or somebody deletes tickets by hand, the nodes of
+// their names are removed when the next ticket leaves the queue. If nobody uses the names again,
+// a sweep removes them within a minute. One of all drivers on a prefix sweeps: with one read for the
 // names, and one for each name in which it has no ticket itself. It removes only persistent
 // nodes without children and without data. The prefix itself
 // stays, and below it %protocol, which contains the version of the stored data: the first
@@ -117,6 +117,8 @@
 //   - The end of the session: the process was dead, paused or cut off for longer than
 //     its timeout. The holder is notified as soon as a server says so, and by the
 //     core's clock before that.
+//   - A shorter session: it comes back on a server whose maxSessionTimeout is lower. The holder
+//     is notified then, since it counts on the lease of the longer session.
 //   - The end of the connection: zk.Conn.Close on the user's.
 //   - Client.Break, or the deletion of the node. The holder is notified at once when the
 //     lock has been held for a tenth of a second: "the ticket was removed from the

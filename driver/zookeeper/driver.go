@@ -66,8 +66,9 @@ type ticket struct {
 	sess *zkconn.Session
 
 	held    bool
-	leaving bool          // its release was asked for, so its end is no loss
+	leaving bool          // its release was asked for, or a loss was reported, so its end is no loss
 	gone    chan struct{} // of a waiter: closed when the driver forgets the ticket
+	lease   time.Duration // the longest that its holder counts on, see Grant.TTL
 	until   time.Time     // end of a fixed lease
 	kept    time.Time     // end of the minimum hold
 	watch   zkconn.Watch  // on the ticket's own node; zero if not yet
@@ -229,6 +230,9 @@ func (d *Driver) Close() error {
 // handle handles an event of the connection.
 func (d *Driver) handle(ev zk.Event) {
 	d.changed(ev)
+	if ev.Type == zk.EventSession && ev.State == zk.StateHasSession {
+		d.loseLongLeases()
+	}
 	if d.forward != nil {
 		d.forward(ev)
 	}

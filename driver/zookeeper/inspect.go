@@ -126,7 +126,7 @@ func (d *Driver) statsOf(ctx context.Context, nodes []string) ([]*zk.Stat, error
 
 // Break implements driver.Breaker.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
-	if err := d.catchUp(ctx); err != nil {
+	if err := d.conn.Confirm(ctx); err != nil {
 		return err
 	}
 	queue, err := d.readQueue(ctx, name)

@@ -83,10 +83,11 @@ func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
 func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	now := time.Now()
 	d.mu.Lock()
-	held := t.held && !t.leaving
+	held, lease := t.held && !t.leaving, t.sess.Lease()
+	long := t.lease > lease // the holder may not have been notified: events may have been dropped
 	over := !t.until.IsZero() && now.After(t.until)
-	if held && !over {
-		if until := now.Add(min(r.TTL, t.sess.Lease())); !t.until.IsZero() && until.After(t.until) {
+	if held && !long && !over {
+		if until := now.Add(min(r.TTL, lease)); !t.until.IsZero() && until.After(t.until) {
 			t.until = until
 		}
 	}
@@ -94,6 +95,8 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	switch {
 	case !held:
 		return fmt.Errorf("%w: the ticket is not held", driver.ErrLost)
+	case long:
+		return errShortened
 	case over:
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
 	}
@@ -161,7 +164,7 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 			return "", err
 		}
 	}
-	if err := d.catchUp(ctx); err != nil {
+	if err := d.conn.Confirm(ctx); err != nil { // not Sync, which a deposed leader answers, too
 		return "", err
 	}
 	parent := d.parent(h.Name)
@@ -175,16 +178,6 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 		}
 	}
 	return "", nil
-}
-
-// catchUp has a majority confirm that the server has caught up with all earlier changes: a deposed
-// leader answers a sync, too.
-func (d *Driver) catchUp(ctx context.Context) error {
-	err := d.conn.Confirm(ctx)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil // that is an answer, too
-	}
-	return err
 }
 
 // remove deletes a ticket's node, and the name's node with the last ticket. For

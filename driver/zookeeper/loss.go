@@ -25,7 +25,9 @@ var (
 	// errLeaving refuses the grant of a ticket whose release is not confirmed yet.
 	errLeaving = errors.New("the ticket was released")
 	// errReleased ends an Acquire whose ticket was released before it was queued.
-	errReleased  = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
+	errReleased = fmt.Errorf("%w: the ticket was released before it was queued", driver.ErrLost)
+	// errShortened is the cause of the loss of a lease that is longer than its session is sure to last.
+	errShortened = fmt.Errorf("%w: the server has shortened the session", driver.ErrLost)
 	errNotQueued = fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
 )
 
@@ -149,13 +151,9 @@ func (d *Driver) lose(t *ticket, cause error) {
 		return
 	}
 	d.mu.Lock()
-	held, leaving := t.held, t.leaving
+	lost := t.held && !t.leaving
 	d.mu.Unlock()
-	if leaving {
-		return
-	}
-	d.removeLater(parentOf(t.path))
-	if held {
+	if lost {
 		d.notifyLost(t.hold, cause)
 	}
 }
@@ -191,6 +189,24 @@ func (d *Driver) sessionOver(s *zkconn.Session) {
 	d.mu.Unlock()
 	for _, h := range lost {
 		d.notifyLost(h, zkconn.ErrExpired)
+	}
+}
+
+// loseLongLeases is called when a session has come back. The server may have given it a shorter
+// timeout, if its limits are not those of the server before. Then holders that count on a longer
+// lease than the session gives now are notified of a loss. Their tickets stay until they are released.
+func (d *Driver) loseLongLeases() {
+	var lost []driver.Hold
+	d.mu.Lock()
+	for _, t := range d.tickets {
+		if t.held && !t.leaving && t.lease > t.sess.Lease() {
+			t.leaving = true
+			lost = append(lost, t.hold)
+		}
+	}
+	d.mu.Unlock()
+	for _, h := range lost {
+		d.notifyLost(h, errShortened)
 	}
 }
 

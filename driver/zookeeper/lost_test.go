@@ -270,6 +270,9 @@ func TestDeletedByHand(t *testing.T) {
 	if !errors.Is(k.Err(), locker.ErrLost) || !errors.Is(k.Release(ctx), locker.ErrLost) {
 		t.Fatal(k.Err())
 	}
+	if err := must[*locker.Lock](t)(c.Acquire(ctx, "x")).Release(ctx); err != nil {
+		t.Fatal(err)
+	}
 	empty(t, conn, url)
 }
 
@@ -348,7 +351,6 @@ func TestWrittenByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	lostSoon(t, k)
-	empty(t, conn, url)
 }
 
 // TestQueueDeletedByHand: somebody deletes all nodes of a queue, from its head. None of its

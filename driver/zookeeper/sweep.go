@@ -18,18 +18,6 @@ func (d *Driver) removeEmpty(ctx context.Context, parent string) {
 	_, _ = d.conn.Multi(ctx, &zk.DeleteRequest{Path: parent, Version: -1})
 }
 
-// removeLater soon removes the node of a name whose last ticket somebody has deleted by hand.
-func (d *Driver) removeLater(parent string) {
-	d.conn.Go(func(ctx context.Context) {
-		if !retry.Sleep(ctx, taskPause, nil) {
-			return
-		}
-		ctx, cancel := context.WithTimeout(ctx, taskBound)
-		defer cancel()
-		d.removeEmpty(ctx, parent)
-	})
-}
-
 // The server removes the tickets of a session that has ended, but not the nodes of their names.
 // The next ticket that leaves a queue does, and one of all drivers on a base sweeps those names
 // that nobody uses again, so often that they are gone a minute after their session at the

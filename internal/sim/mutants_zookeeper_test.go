@@ -19,8 +19,8 @@ func init() {
 		},
 		mutant{
 			name: "zookeeper: a sync confirms a session", file: dir + "internal/zkconn/session.go",
-			old: "\t_, err := c.Multi(ctx, &zk.CheckVersionRequest{Path: c.options.Base, Version: -1})\n\treturn err",
-			new: "\tsent, s := time.Now(), c.Session()\n\terr := c.Sync(ctx)\n\tif err == nil && s != nil {\n\t\ts.confirm(sent)\n\t}\n\treturn err",
+			old: "\t_, err := c.Multi(ctx, &zk.CheckVersionRequest{Path: c.options.Base, Version: -1})\n",
+			new: "\tsent, s := time.Now(), c.Session()\n\terr := c.Sync(ctx)\n\tif err == nil && s != nil {\n\t\ts.confirm(sent)\n\t}\n",
 		},
 		mutant{
 			name: "zookeeper: a lease that waited counts from the last request, however old", file: dir + "internal/zkconn/session.go",
@@ -32,7 +32,7 @@ func init() {
 		},
 		mutant{
 			name: "zookeeper: a deposed leader is believed that there is no ticket to break", file: dir + "inspect.go",
-			old: "\tif err := d.catchUp(ctx); err != nil {\n\t\treturn err\n\t}\n", new: "",
+			old: "\tif err := d.conn.Confirm(ctx); err != nil {\n\t\treturn err\n\t}\n", new: "",
 		},
 		mutant{
 			name: "zookeeper: a release does not wait for the Acquire of its ticket", file: dir + "lease.go",

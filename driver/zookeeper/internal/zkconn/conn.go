@@ -126,7 +126,7 @@ func (c *Conn) Start(ended func(*Session), event func(zk.Event)) {
 		return
 	}
 	c.Go(c.listen)
-	c.Session() // if there is one already, this notes its timeout
+	c.Session() // there may be one already
 }
 
 // Go runs a background task. Close ends its ctx, and waits for the task. Go reports false
@@ -184,12 +184,7 @@ func (c *Conn) listen(ctx context.Context) {
 
 // handle handles one event.
 func (c *Conn) handle(ev zk.Event) {
-	switch ev.Type {
-	case zk.EventSession:
-		if s := c.Session(); s != nil && ev.State == zk.StateHasSession && c.zk.State() == ev.State {
-			s.timeout.Store(int64(c.granted()))
-		}
-	case zk.EventNotWatching:
+	if ev.Type == zk.EventSession || ev.Type == zk.EventNotWatching {
 		c.Session()
 	}
 	c.event(ev)

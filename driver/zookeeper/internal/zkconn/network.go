@@ -190,13 +190,12 @@ type boundedConn struct {
 	answered bool
 }
 
-// SetReadDeadline keeps the deadline within the bound until the client sets a zero one,
-// which it does when the first answer begins to arrive.
+// SetReadDeadline keeps the deadline within the bound until the first answer has arrived. The
+// client sets a zero one when it has begun to arrive, and another one after it.
 func (b *boundedConn) SetReadDeadline(t time.Time) error {
-	if !b.answered && t.After(b.until) {
-		t = b.until
+	if !b.answered && (t.IsZero() || t.After(b.until)) {
+		b.answered, t = t.IsZero(), b.until
 	}
-	b.answered = b.answered || t.IsZero()
 	return b.Conn.SetReadDeadline(t)
 }
 

@@ -62,3 +62,40 @@ func TestOtherAddressFirst(t *testing.T) {
 		t.Error("a name with two addresses is taken for one server")
 	}
 }
+
+// TestHalfAnAnswer: a server hangs in the middle of its first answer. The client goes to the next one.
+func TestHalfAnAnswer(t *testing.T) {
+	t.Parallel()
+	p := testbed.SharedZookeeper(t).Proxy(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	asked := make(chan net.Conn, 10)
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				close(asked)
+				return
+			}
+			_, _ = conn.Write([]byte{0, 0, 0, 41}) // its length
+			asked <- conn
+		}
+	}()
+	o := Options{Base: "/", Session: 10 * time.Second, Servers: []string{ln.Addr().String(), p.Addr()}, Dial: time.Second}
+	n := newNetwork(o.Servers, nil, o.Dial, o.Session)
+	n.hosts.names = o.Servers // in this order
+	c, err := open(n, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(false)
+	c.Start(func(*Session) {}, func(zk.Event) {})
+	conn := <-asked
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	present(ctx, t, c)
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -18,21 +17,20 @@ import (
 // another one by itself. The ephemeral nodes of the old session are gone.
 type Session struct {
 	ID      int64
-	timeout atomic.Int64  // nanoseconds, as granted
+	timeout func() time.Duration
 	gone    chan struct{} // closed when the server has said that the session is over
 
 	mu        sync.Mutex
 	confirmed time.Time // when the last request that a majority confirmed was sent
 }
 
-func newSession(id int64, timeout time.Duration) *Session {
-	s := &Session{ID: id, gone: make(chan struct{})}
-	s.timeout.Store(int64(timeout))
-	return s
+func newSession(id int64, timeout func() time.Duration) *Session {
+	return &Session{ID: id, timeout: timeout, gone: make(chan struct{})}
 }
 
-// Timeout returns the timeout that the server has granted.
-func (s *Session) Timeout() time.Duration { return time.Duration(s.timeout.Load()) }
+// Timeout returns the timeout that the server has granted. It may change when the session
+// comes back on another server.
+func (s *Session) Timeout() time.Duration { return s.timeout() }
 
 // Lease returns how long the session's nodes are sure to stay, counted from when a
 // request that a majority confirmed was sent.
@@ -103,7 +101,7 @@ func (c *Conn) Session() *Session {
 	}
 	c.sess = nil
 	if id != 0 && !c.userClosed && c.zk.State() == zk.StateHasSession {
-		c.sess = newSession(id, c.granted())
+		c.sess = newSession(id, c.granted)
 	}
 	now := c.sess
 	if before != nil {
@@ -139,10 +137,8 @@ func timeoutField(conn any) (reflect.Value, error) {
 	return v, nil
 }
 
-// granted reads that field. It is called only while there is a session: before that, the
-// field has the timeout that was asked for. The client writes the field when it gets a
-// session. It may do so for the next connection while the event of the last one is handled
-// here. Then the value is from either server, and is read again with the next event.
+// granted reads that field, for a session: before there is one, the field has the timeout that
+// was asked for. The client writes it, without a lock, when a server gives it a session.
 //
 //go:norace
 func (c *Conn) granted() time.Duration {
@@ -151,24 +147,24 @@ func (c *Conn) granted() time.Duration {
 
 // Confirm asks a majority whether the session is alive. A read, or a sync, does not prove
 // it: a server that is cut off from the others answers these for a while, although the
-// session may have ended already.
+// session may have ended already. After the answer the server has caught up with all earlier
+// changes. That the base is not there is an answer, too.
 func (c *Conn) Confirm(ctx context.Context) error {
 	_, err := c.Multi(ctx, &zk.CheckVersionRequest{Path: c.options.Base, Version: -1})
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
 	return err
 }
 
-// ConfirmOrReconnect is Confirm for a renewal. The answer that the base is not there is
-// enough, too. If there is no answer in time, the server hangs or is cut off from the
-// others, and the client must go to another one: by itself it would notice after two
-// thirds of the session, when the leases are over. It does not leave because of a
-// caller's short ctx, nor because of one lost request while others are confirmed.
+// ConfirmOrReconnect is Confirm for a renewal. If there is no answer in time, the server hangs
+// or is cut off from the others, and the client must go to another one: by itself it would
+// notice after two thirds of the session, when the leases are over. It does not leave because
+// of a caller's short ctx, nor because of one lost request while others are confirmed.
 func (c *Conn) ConfirmOrReconnect(ctx context.Context) error {
 	sent, s, conn := time.Now(), c.Session(), c.network.present()
 	err := c.Confirm(ctx)
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
-		return nil
-	case err == nil || ctx.Err() == nil || s == nil || conn == nil || !c.network.hasSeveral():
+	if err == nil || ctx.Err() == nil || s == nil || conn == nil || !c.network.hasSeveral() {
 		return err
 	}
 	if time.Since(sent) > s.Lease()/8 && s.confirmedAt().Before(sent) {

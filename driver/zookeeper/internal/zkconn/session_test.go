@@ -78,7 +78,7 @@ func TestOldSessionID(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	next := newSession(conn.SessionID(), time.Second)
+	next := newSession(conn.SessionID(), c.granted)
 	c.sess = next // as if another caller had noticed
 	c.mu.Unlock()
 	<-asked
