@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -137,6 +139,28 @@ func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 	ok(t, next.Release(t.Context()))
 	ok(t, known.Release(t.Context()))
 	ok(t, got(t, w).Release(t.Context()))
+}
+
+// A lock that a standby gives excludes nobody who asks the primary.
+func TestAcquireTxOnAStandby(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	begun := func(srv *testbed.Server) (*postgres.Driver, pgx.Tx) {
+		d, pool := newDriver(t, srv.URL())
+		return d, begin(t, pool)
+	}
+	d, tx := begun(p.primary)
+	ok(t, d.AcquireTx(t.Context(), tx, "a"))
+	d, tx = begun(p.standby)
+	for _, acquire := range []func(context.Context, pgx.Tx, string) error{d.TryAcquireTx, d.AcquireTx} {
+		err := acquire(t.Context(), tx, "a")
+		is(t, err, driver.ErrUnavailable)
+		if errors.Is(err, driver.ErrNotAcquired) {
+			t.Error(err)
+		}
+	}
+	p.failOver()
+	ok(t, d.AcquireTx(t.Context(), tx, "a")) // the transaction goes on
 }
 
 // Several hosts go to pgx, each with its own port.
