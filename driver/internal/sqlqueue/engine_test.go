@@ -359,3 +359,30 @@ func TestWaitThatEndsDuringTheRenewal(t *testing.T) {
 		}
 	})
 }
+
+// The first heartbeat of a process was executed and not answered. Tickets were queued, and then the row of the process expired and was
+// removed, before the next heartbeat, which makes it anew: the waits of those tickets end with ErrLost soon.
+func TestRowIsRemovedBeforeItIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := int64(0)
+		s := &fakeStore{heartbeat: func(int64) Heartbeat {
+			n++
+			return Heartbeat{Number: n, Mine: Mine{Sent: time.Now()}}
+		}}
+		s.take = func(until int64) (Answer, error) {
+			if until == 0 {
+				return Answer{Sent: time.Now(), Result: Late, Now: storeTime}, nil
+			}
+			return Answer{Sent: time.Now(), Result: Queued, Due: time.Hour}, nil
+		}
+		e := New(Options{Store: s, Liveness: 4 * time.Second})
+		defer e.Close()
+		e.book.receiving = true
+		e.attend()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := <-acquiring(ctx, e, waits); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("the wait ended with %v", err)
+		}
+	})
+}
