@@ -31,9 +31,7 @@ func newAgain(t *testing.T, answers ...func() (Answer, error)) (*Engine, *fakeSt
 			return Heartbeat{Number: n, Mine: Mine{Sent: time.Now()}}
 		},
 	}
-	e := New(Options{Store: s, Liveness: time.Second})
-	t.Cleanup(func() { _ = e.Close() })
-	return e, s
+	return newEngine(t, Options{Store: s, Liveness: time.Second}), s
 }
 
 // after returns an answer after a while.
