@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -161,6 +162,29 @@ func TestAcquireTxOnAStandby(t *testing.T) {
 	}
 	p.failOver()
 	ok(t, d.AcquireTx(t.Context(), tx, "a")) // the transaction goes on
+}
+
+// A standby may lag. What a process waits for is not read there: the tickets that it lacks would be lost.
+func TestReadsNoTicketsOfAStandby(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	d, _ := newDriver(t, p.primary.URL())
+	ok(t, d.Ping(t.Context()))
+	p.until("the standby has all", "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn())")
+	d, _ = newDriver(t, p.standby.URL())
+	for _, all := range []bool{false, true} {
+		m, err := d.Store().Mine(t.Context(), 1, all)
+		if c := d.Store().Class(err); c != sqlqueue.Undone|sqlqueue.Passing|sqlqueue.Down {
+			t.Errorf("all %t: read %v: %v (%d)", all, m.Tickets, err, c)
+		}
+	}
+	p.failOver()
+	for _, all := range []bool{false, true} {
+		m, err := d.Store().Mine(t.Context(), 1, all)
+		if err != nil || len(m.Tickets) > 0 {
+			t.Errorf("all %t, after the failover: read %v: %v", all, m.Tickets, err)
+		}
+	}
 }
 
 // Several hosts go to pgx, each with its own port.
