@@ -324,6 +324,17 @@ func TestRefusedBeforeALateRequest(t *testing.T) {
 	})
 }
 
+// One Acquire: its last request was refused after none of the others could arrive any more.
+func TestRefusedAfterALateRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{}, errBroken), after(3*time.Second, Answer{}, errBroken), after(0, Answer{Result: Refused}, nil))
+		e.store = passingStore{s}
+		if _, err := e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute}); !errors.Is(err, driver.ErrNotAcquired) {
+			t.Error(err)
+		}
+	})
+}
+
 // One Acquire: its first request was not answered, the second one queued the ticket, and all tickets of the process are read,
 // until somebody has removed it. If the ticket was seen last while the first request could still arrive, that may have taken it
 // since. Otherwise it is lost.

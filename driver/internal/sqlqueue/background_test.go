@@ -63,6 +63,9 @@ func TestListensWhileItIsUsed(t *testing.T) {
 			e, s, _ := newWaiting(t, Options{Notifier: n, ListenToWait: toWait})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			held := waits
+			held.ID = "held"
+			e.book.hold(&waiter{id: "held"}, 1)
 			ended := acquiring(ctx, e, waits)
 			runs := func() int { _, n := n.began(); return n }
 			if runs() != 1 || !Receiving(e) {
@@ -74,7 +77,11 @@ func TestListensWhileItIsUsed(t *testing.T) {
 			if pass(listenFor - time.Second); runs() != 1 {
 				t.Error("it ends at once")
 			}
-			if pass(listenFor + 2*time.Second); runs() != 0 || Receiving(e) {
+			if pass(listenFor + 2*time.Second); (runs() == 0) != toWait {
+				t.Errorf("to wait %t: something is held, and %d run", toWait, runs())
+			}
+			_ = e.Release(t.Context(), held.Hold(1))
+			if pass(2 * listenFor); runs() != 0 || Receiving(e) {
 				t.Error("it does not end")
 			}
 			s.take = func(int64) (Answer, error) {

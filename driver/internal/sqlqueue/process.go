@@ -70,7 +70,7 @@ func (b *book) expired(process int64) {
 	}
 	b.nextID()
 	for _, w := range b.byID {
-		if w.process == process && !w.queued.IsZero() {
+		if !w.queued.IsZero() {
 			b.end(w, outcome{err: driver.ErrLost})
 		}
 	}

@@ -20,7 +20,9 @@ type rowStore struct {
 	rows    map[int64]int64   // and their heartbeats
 	tickets map[string]Ticket // by their IDs
 	of      map[string]int64  // their processes
-	down    error             // the answer to heartbeats
+	down    error             // the answer to heartbeats and checks
+	slow    time.Duration     // how long a heartbeat takes
+	hangs   time.Duration     // how long a request takes that queues a ticket
 	beats   []time.Time
 	reads   []time.Time // of Mine
 	all     int         // of these, for all
@@ -53,6 +55,11 @@ func (s *rowStore) Take(_ context.Context, process int64, r driver.Request, unti
 	case s.rows[process] == 0:
 		a.Result = Unregistered
 	default:
+		if s.hangs > 0 {
+			s.mu.Unlock()
+			time.Sleep(s.hangs)
+			s.mu.Lock()
+		}
 		s.tickets[r.ID], s.of[r.ID] = Ticket{ID: r.ID, Token: uint64(len(s.tickets) + 1)}, process
 		a.Result, a.Due = Queued, time.Hour
 	}
@@ -66,6 +73,11 @@ func (s *rowStore) Heartbeat(_ context.Context, process int64, _ time.Duration, 
 	s.beats = append(s.beats, h.Sent)
 	if s.down != nil {
 		return h, s.down
+	}
+	if s.slow > 0 {
+		s.mu.Unlock()
+		time.Sleep(s.slow)
+		s.mu.Lock()
 	}
 	if s.rows[process] > 0 || create {
 		s.rows[process]++
@@ -94,6 +106,9 @@ func (s *rowStore) Due(_ context.Context, _ int64, names []string) ([]Due, error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dues = append(s.dues, time.Now())
+	if s.down != nil {
+		return nil, s.down
+	}
 	return slices.Repeat([]Due{s.next}, len(names)), nil
 }
 
@@ -280,6 +295,7 @@ func TestChecksQueuesThatAreDue(t *testing.T) {
 func TestRemovalsAndRenewals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := newRows(t, Options{})
+		e.book.hold(&waiter{id: "b"}, 2)
 		e.book.hold(&waiter{id: "a"}, 1) // nobody listens to losses
 		(&Inbox{e}).Lost(driver.Hold{ID: "a", Token: 1})
 		lost := 0
@@ -291,12 +307,78 @@ func TestRemovalsAndRenewals(t *testing.T) {
 			t.Error(errs)
 		}
 		(&Inbox{e}).Lost(driver.Hold{ID: "a", Token: 1}) // which is known
-		if lost != 1 || len(e.book.held) > 0 {
+		if lost != 1 || len(e.book.held) != 1 {
 			t.Errorf("%d losses, and %v are held", lost, e.book.held)
 		}
 		_ = e.Close()
 		if err := e.Release(t.Context(), driver.Hold{ID: "a"}); !errors.Is(err, driver.ErrClosed) {
 			t.Error(err)
+		}
+	})
+}
+
+// A process learns of what it waits for by notices, and asks seldom as long as they arrive.
+func TestAsksSeldomWhileNoticesArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newRows(t, Options{Notifier: &fakeNotifier{}})
+		wait := acquiring(t.Context(), e, waits)
+		pass(time.Second)
+		s.locked(func() { s.reads, s.beats, s.all = nil, nil, 0 })
+		pass(time.Minute)
+		s.locked(func() {
+			if len(s.reads) != 60/compareEvery || s.all != len(s.reads) || len(s.beats) != 60 {
+				t.Errorf("in a minute %d reads, of all %d, and %d heartbeats", len(s.reads), s.all, len(s.beats))
+			}
+		})
+		if (&Inbox{e}).Granted(Grant{ID: "nobody's", Token: 1}); len(wait) > 0 {
+			t.Error(<-wait)
+		}
+	})
+}
+
+// Several find out at once that the process is not registered: one of them registers it, and the others go on with that. It lives
+// while their requests hang.
+func TestRegistersOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newRows(t, Options{})
+		s.slow, s.hangs = 100*time.Millisecond, 10*time.Second
+		process := e.book.current()
+		all := []<-chan error{acquiring(t.Context(), e, asking("a")), acquiring(t.Context(), e, asking("b")), acquiring(t.Context(), e, asking("c"))}
+		pass(time.Second)
+		s.locked(func() {
+			if len(s.beats) > 2 || len(s.rows) != 1 || e.book.current() != process {
+				t.Errorf("%d heartbeats, rows %v", len(s.beats), s.rows)
+			}
+		})
+		pass(8 * time.Second)
+		s.locked(func() {
+			if n := len(s.beats); n < 8 || n > 11 {
+				t.Errorf("%d heartbeats in 9 s", n)
+			}
+		})
+		pass(time.Minute)
+		for _, ended := range all {
+			if len(ended) > 0 {
+				t.Error(<-ended)
+			}
+		}
+	})
+}
+
+// What is heard of a former ID does not concern the present one.
+func TestFormerID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := newRows(t, Options{})
+		b := &e.book
+		former := b.current()
+		b.acknowledged(former, 1, time.Now())
+		b.expired(former)
+		if b.acknowledged(former, 2, time.Now()); b.isRegistered() {
+			t.Error("a heartbeat of the former ID has registered the present one")
+		}
+		wait := acquiring(t.Context(), e, waits)
+		if b.expired(former); len(wait) > 0 {
+			t.Error(<-wait)
 		}
 	})
 }

@@ -110,6 +110,7 @@ func TestLeaseOfAGrant(t *testing.T) {
 		after     time.Duration // the grant
 		claim     time.Duration
 		whole     bool
+		left      time.Duration // of its lease, which a late request has made longer
 	}{
 		"provisional":           {heartbeat: 2, claim: liveness},
 		"shorter than that":     {heartbeat: 2, change: func(r *driver.Request) { r.TTL = 2 * time.Second }},
@@ -119,6 +120,7 @@ func TestLeaseOfAGrant(t *testing.T) {
 		"minimum hold":          {heartbeat: 2, change: func(r *driver.Request) { r.MinHold = time.Second }, whole: true},
 		"little of it is left":  {heartbeat: 1, after: 950 * time.Millisecond, change: func(r *driver.Request) { r.TTL = 3 * time.Second }, whole: true},
 		"shared, and not known": {heartbeat: 9, change: func(r *driver.Request) { r.Shared = true }, claim: liveness},
+		"shared, and longer":    {heartbeat: 9, change: func(r *driver.Request) { r.Shared = true }, claim: liveness, left: time.Minute},
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -146,7 +148,7 @@ func TestLeaseOfAGrant(t *testing.T) {
 				if heartbeats.Load() != 2 {
 					t.Fatalf("%d heartbeats", heartbeats.Load())
 				}
-				s.mine.Store(&[]Ticket{{ID: r.ID, Token: 7, Held: true, Left: liveness}})
+				s.mine.Store(&[]Ticket{{ID: r.ID, Token: 7, Held: true, Left: max(liveness, c.left)}})
 				at := time.Now()
 				in.Text(GrantText(Grant{ID: r.ID, Token: 7, Heartbeat: c.heartbeat}))
 				g := <-granted
