@@ -51,7 +51,8 @@ type Store interface {
 	// have a provisional lease. The number is 0 if the row has expired or, without create, is not there.
 	Heartbeat(ctx context.Context, process int64, life time.Duration, create bool) (Heartbeat, error)
 
-	// Mine returns the tickets of the process that have a provisional lease and, with all, those that wait.
+	// Mine returns the tickets of the process that have a provisional lease and, with all, those that wait. It fails on a server
+	// that takes no writes, such as a standby or a demoted primary, whose rows may be old: what they lack would be lost.
 	Mine(ctx context.Context, process int64, all bool) (Mine, error)
 
 	// Leave removes the row of a process, to whose tickets that is the end. Close gives it 100 ms.
