@@ -143,15 +143,15 @@ func (s *store) renewSome(ctx context.Context, rs []driver.Renewal, which []int)
 	held, err := s.changeLeases(ctx, "renew", rs[which[0]].TTL, holds...)
 	slices.Sort(held)
 	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
-		_, found := slices.BinarySearch(held, rs[i].ID)
+		_, found := slices.BinarySearch(held, rs[i].Token)
 		return !found
 	}), err
 }
 
-// changeLeases sends a statement that changes leases, and returns the IDs of the tickets whose leases have not ended. A row that
+// changeLeases sends a statement that changes leases, and returns the tokens of the tickets whose leases have not ended. A row that
 // did not change may have a lease that is as long, or as short, already. It is read on the same connection: that of another one may
 // be to a server that was demoted, where rows are old.
-func (s *store) changeLeases(ctx context.Context, statement string, ttl time.Duration, holds ...driver.Hold) (held []string, err error) {
+func (s *store) changeLeases(ctx context.Context, statement string, ttl time.Duration, holds ...driver.Hold) (held []uint64, err error) {
 	v := valuesOfHeld(ttl, holds...)
 	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
 		var n int64
@@ -159,11 +159,11 @@ func (s *store) changeLeases(ctx context.Context, statement string, ttl time.Dur
 		if err == nil {
 			n, err = r.RowsAffected()
 		}
-		if held = v["ids"].([]string); err != nil || n == int64(len(held)) {
+		if held = v["seqs"].([]uint64); err != nil || n == int64(len(held)) {
 			return err
 		}
 		rows, err := c.QueryContext(ctx, s.w.render("renewed", v))
-		held, err = scanAll(rows, err, scanOne[string])
+		held, err = scanAll(rows, err, scanOne[uint64])
 		return err
 	})
 	return held, err
@@ -173,13 +173,14 @@ func (s *store) changeLeases(ctx context.Context, statement string, ttl time.Dur
 // another row.
 func valuesOfHeld(ttl time.Duration, holds ...driver.Hold) values {
 	var entries, ids, names []string
+	var seqs []uint64
 	for _, h := range holds {
-		entries, ids, names = append(entries, h.Name), append(ids, h.ID), append(names, h.Name)
+		entries, ids, seqs, names = append(entries, h.Name), append(ids, h.ID), append(seqs, h.Token), append(names, h.Name)
 		if h.Shared {
 			entries = append(entries, entryOf(h.ID))
 		}
 	}
-	return values{"ttl": ttl, "entries": entries, "ids": ids, "names": names}
+	return values{"ttl": ttl, "entries": entries, "ids": ids, "seqs": seqs, "names": names}
 }
 
 // Shorten implements sqlqueue.Store.

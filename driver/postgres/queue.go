@@ -92,7 +92,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Renewal) (renewed []int, 
 
 // Shorten implements sqlqueue.Store.
 func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (held bool, err error) {
-	found, err := query(ctx, s, sending{}, pgx.RowTo[bool], s.w.shorten, []byte(h.Name), slot(h), h.ID, sqlqueue.Micros(left))
+	found, err := query(ctx, s, sending{}, pgx.RowTo[bool], s.w.shorten, []byte(h.Name), int64(h.Token), h.ID, sqlqueue.Micros(left)) //nolint:gosec // tokens are bigints
 	return len(found) == 1 && found[0], err
 }
 
