@@ -40,7 +40,8 @@ type Store interface {
 	Break(ctx context.Context, process int64, name string, token uint64) (Removal, error)
 
 	// Renew makes leases whole, and end no earlier than their TTL from now. It returns which of them it has renewed, by their
-	// indexes: the other tickets are not held any more. There are at most RenewMost.
+	// indexes: the other tickets are not held any more. There are at most RenewMost. A ticket has the ID and the token of its hold,
+	// here and in Shorten: with another token it was taken anew, by a late request, and the holder does not know.
 	Renew(ctx context.Context, rs []driver.Renewal) (renewed []int, err error)
 
 	// Shorten makes a lease end at most left from now, and notifies the process of the first waiter that its queue is due
