@@ -374,3 +374,39 @@ func TestTablesThatAreMissing(t *testing.T) {
 		})
 	}
 }
+
+// Why tables that are missing could not be created.
+func TestTablesThatCannotBeCreated(t *testing.T) {
+	for _, c := range []struct {
+		pkg               string
+		looking, creating error
+		want              string
+		not               string
+	}{
+		{"sql", nil, classError(Undone), "could not be created: class 1; create them", ""},
+		{"sql", nil, classError(Undone | Down), "class 5", "create them"}, // there may be the right
+		{"sql", classError(Undone), nil, "class 1", "create them"},
+		{"", nil, classError(Undone), "class 1", "create them"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &fakeStore{looking: c.looking, creating: c.creating, tables: func() (t Tables) { return t }}
+			e := newEngine(t, Options{Store: classStore{s}, Liveness: time.Second, Schema: Schema{Package: c.pkg, Create: true}})
+			err := Do(t.Context(), e, Creates, func() error { return classError(Undone | Missing) })
+			if err == nil || !strings.Contains(err.Error(), c.want) || c.not != "" && strings.Contains(err.Error(), c.not) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		})
+	}
+}
+
+// What asks for no table says nothing about them.
+func TestAsksForNoTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, Options{Store: classStore{&fakeStore{}}, Liveness: time.Second})
+		for _, kind := range []Kind{Asks, Once} {
+			if err := Do(t.Context(), e, kind, func() error { return nil }); err != nil || e.used.Load() != (kind == Once) {
+				t.Errorf("kind %d: used %t, %v", kind, e.used.Load(), err)
+			}
+		}
+	})
+}

@@ -34,6 +34,8 @@ type fakeStore struct {
 	turn       func(life time.Duration, done bool) (time.Duration, error)
 	tables     func() Tables
 	created    int
+	creating   error // of Create
+	looking    error // of Tables
 }
 
 func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until func() int64) (Answer, error) {
@@ -126,11 +128,11 @@ func (*fakeStore) Queue(context.Context, string) ([]driver.Ticket, error) { retu
 
 func (*fakeStore) Names(context.Context) ([]string, error) { return nil, nil }
 
-func (s *fakeStore) Tables(context.Context) (Tables, error) { return s.tables(), nil }
+func (s *fakeStore) Tables(context.Context) (Tables, error) { return s.tables(), s.looking }
 
 func (s *fakeStore) Create(context.Context) error {
 	s.created++
-	return nil
+	return s.creating
 }
 
 func (*fakeStore) Class(err error) Class {
