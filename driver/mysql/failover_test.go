@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -147,6 +148,115 @@ func TestDemotedPrimary(t *testing.T) {
 		}
 		must(t, next.Release(t.Context()))
 	}
+}
+
+// readWatch calls a function once, when the first answer after a statement arrives.
+type readWatch struct {
+	net.Conn
+	statement string
+	then      *atomic.Pointer[func()]
+	sent      atomic.Bool
+}
+
+func (c *readWatch) Write(b []byte) (int, error) {
+	if strings.Contains(string(b), c.statement) {
+		c.sent.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *readWatch) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.sent.Load() {
+		if f := c.then.Swap(nil); f != nil {
+			(*f)()
+		}
+	}
+	return n, err
+}
+
+// A connection to a demoted primary, which somebody has used since before that, comes back to the pool. What is read there does not
+// count: a ticket that was queued on the next primary is not lost, and one that was removed there is not renewed.
+func TestReadsOfADemotedPrimary(t *testing.T) {
+	t.Parallel()
+	const process = 5<<16 + 1
+	p := newPair(t)
+	db := p.pool(t)
+	db.SetMaxIdleConns(1) // the one that comes back
+	_, d, prefix := fresh(t, db)
+	must(t, d.Ping(t.Context()))
+	take := func(r driver.Request, want sqlqueue.Result) driver.Hold {
+		t.Helper()
+		for range 5 {
+			a, err := d.Store().Take(t.Context(), process, r, func() int64 { return time.Now().Add(time.Hour).UnixMicro() })
+			must(t, err)
+			if a.Result == want {
+				return r.Hold(a.Token)
+			}
+		}
+		t.Fatalf("no ticket %s", r.ID)
+		return driver.Hold{}
+	}
+	lost := take(driver.Request{Name: "a", ID: "lost", TTL: time.Hour}, sqlqueue.Granted)
+	take(driver.Request{Name: "b", ID: "held", TTL: time.Hour}, sqlqueue.Granted)
+	var old [3]*sql.Conn
+	for i := range old {
+		var err error
+		old[i], err = db.Conn(t.Context())
+		must(t, err)
+	}
+	p.caughtUp(t)
+	do(t, p.onPrimary, "SET GLOBAL read_only = 1")
+	do(t, p.onReplica, "STOP SLAVE")
+	p.serve(p.replica)
+	_, err := d.Store().Heartbeat(t.Context(), process, time.Hour, true)
+	must(t, err)
+	take(driver.Request{Name: "b", ID: "waits", TTL: time.Hour, Wait: true}, sqlqueue.Queued)
+	discardIdle(db)
+	must(t, old[0].Close())
+	m, err := d.Store().Mine(t.Context(), process, true)
+	must(t, err)
+	if len(m.Tickets) != 1 {
+		t.Errorf("the process has %+v, want the ticket that waits", m.Tickets)
+	}
+
+	do(t, p.onReplica, fmt.Sprintf("DELETE FROM `%s_tickets` WHERE id = 'lost'", prefix))
+	comesBack := func(i int) *atomic.Pointer[func()] {
+		var then atomic.Pointer[func()]
+		f := func() { must(t, old[i].Close()) }
+		then.Store(&f)
+		return &then
+	}
+	for i, what := range map[int]string{1: "renewed", 2: "shortened"} {
+		then := comesBack(i)
+		gomysql.RegisterDialContext(p.config.Net, func(ctx context.Context, _ string) (net.Conn, error) {
+			var n net.Dialer
+			c, err := n.DialContext(ctx, "tcp", p.replica.Addr())
+			return &readWatch{Conn: c, statement: "UPDATE `" + prefix + "_tickets` FORCE INDEX", then: then}, err
+		})
+		discardIdle(db)
+		held, err := false, error(nil)
+		if i == 2 {
+			held, err = d.Store().Shorten(t.Context(), lost, time.Minute)
+		} else {
+			var renewed []int
+			renewed, err = d.Store().Renew(t.Context(), []driver.Renewal{{Hold: lost, TTL: time.Hour}})
+			held = len(renewed) > 0
+		}
+		must(t, err)
+		if held {
+			t.Errorf("a ticket that was removed is %s", what)
+		}
+		if then.Load() != nil {
+			t.Error("no connection came back")
+		}
+	}
+}
+
+// discardIdle closes the connections that nobody uses.
+func discardIdle(db *sql.DB) {
+	db.SetMaxIdleConns(-1)
+	db.SetMaxIdleConns(1)
 }
 
 // A read-only server refuses everybody.

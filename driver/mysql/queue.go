@@ -140,43 +140,53 @@ func (s *store) renewSome(ctx context.Context, rs []driver.Renewal, which []int)
 	for i, of := range which {
 		holds[i] = rs[of].Hold
 	}
-	v := valuesOfHeld(rs[which[0]].TTL, holds...)
-	n, _, err := s.exec(ctx, "renew", v)
-	if err != nil || n == int64(len(which)) {
-		return which, err
-	}
-	held, err := query(ctx, s, s.w.render("renewed", v), scanOne[string]) // a row that did not change may have a longer lease
+	held, err := s.changeLeases(ctx, "renew", rs[which[0]].TTL, holds...)
 	slices.Sort(held)
 	return slices.DeleteFunc(slices.Clone(which), func(i int) bool {
-		_, found := slices.BinarySearch(held, rs[i].ID)
+		_, found := slices.BinarySearch(held, rs[i].Token)
 		return !found
 	}), err
+}
+
+// changeLeases sends a statement that changes leases, and returns the tokens of the tickets whose leases have not ended. A row that
+// did not change may have a lease that is as long, or as short, already. It is read on the same connection: that of another one may
+// be to a server that was demoted, where rows are old.
+func (s *store) changeLeases(ctx context.Context, statement string, ttl time.Duration, holds ...driver.Hold) (held []uint64, err error) {
+	v := valuesOfHeld(ttl, holds...)
+	err = s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
+		var n int64
+		r, err := c.ExecContext(ctx, s.w.render(statement, v))
+		if err == nil {
+			n, err = r.RowsAffected()
+		}
+		if held = v["seqs"].([]uint64); err != nil || n == int64(len(held)) {
+			return err
+		}
+		rows, err := c.QueryContext(ctx, s.w.render("renewed", v))
+		held, err = scanAll(rows, err, scanOne[uint64])
+		return err
+	})
+	return held, err
 }
 
 // valuesOfHeld has the values of tickets that are held, and of their leases. A ticket may be an anchor or, if it is shared,
 // another row.
 func valuesOfHeld(ttl time.Duration, holds ...driver.Hold) values {
 	var entries, ids, names []string
+	var seqs []uint64
 	for _, h := range holds {
-		entries, ids, names = append(entries, h.Name), append(ids, h.ID), append(names, h.Name)
+		entries, ids, seqs, names = append(entries, h.Name), append(ids, h.ID), append(seqs, h.Token), append(names, h.Name)
 		if h.Shared {
 			entries = append(entries, entryOf(h.ID))
 		}
 	}
-	return values{"ttl": ttl, "entries": entries, "ids": ids, "names": names}
+	return values{"ttl": ttl, "entries": entries, "ids": ids, "seqs": seqs, "names": names}
 }
 
 // Shorten implements sqlqueue.Store.
 func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (bool, error) {
-	v := valuesOfHeld(left, h)
-	n, _, err := s.exec(ctx, "shorten", v)
-	if err == nil && n == 0 { // a row that did not change may have a shorter lease
-		var held []string
-		if held, err = query(ctx, s, s.w.render("renewed", v), scanOne[string]); err != nil || len(held) == 0 {
-			return false, err
-		}
-	}
-	if err != nil {
+	held, err := s.changeLeases(ctx, "shorten", left, h)
+	if err != nil || len(held) == 0 {
 		return false, err
 	}
 	first, err := query(ctx, s, s.w.render("first", valuesOf(h.Name, "")), scanOne[int64])

@@ -66,14 +66,14 @@ DELETE FROM {processes} WHERE id IN ({numbers}) AND alive_until <= {now}
 
 -- renew: extend leases that have not ended; never shorten one.
 UPDATE {tickets} FORCE INDEX (PRIMARY) SET provisional = 0, expires_at = GREATEST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
-WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
+WHERE entry IN ({entries}) AND id IN ({ids}) AND seq IN ({seqs}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
 
 -- shorten: end a lease earlier.
 UPDATE {tickets} FORCE INDEX (PRIMARY) SET expires_at = LEAST(expires_at, {now} + INTERVAL {ttl} MICROSECOND)
-WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
+WHERE entry IN ({entries}) AND id IN ({ids}) AND seq IN ({seqs}) AND name IN ({names}) AND held = 1 AND expires_at > {now} AND {autocommit}
 
 -- renewed: which of these leases have not ended.
-SELECT id FROM {tickets} WHERE entry IN ({entries}) AND id IN ({ids}) AND name IN ({names}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
+SELECT seq FROM {tickets} WHERE entry IN ({entries}) AND id IN ({ids}) AND seq IN ({seqs}) AND name IN ({names}) AND held = 1 AND expires_at > UTC_TIMESTAMP(6) AND {autocommit}
 
 -- heartbeat: show that a process lives. The answer is the number of the heartbeat, and 0 if the process has expired.
 UPDATE {processes} SET heartbeat = LAST_INSERT_ID(heartbeat + 1), alive_until = {now} + INTERVAL {ttl} MICROSECOND

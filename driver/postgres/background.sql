@@ -42,12 +42,12 @@ END $locker$;
 
 -- Makes a lease end p_left microseconds from now, if it would end later, and notifies the process of the first waiter to
 -- check the queue. The answer is false if the ticket is not held any more.
-CREATE OR REPLACE FUNCTION {shorten}(p_name bytea, p_slot bigint, p_id text, p_left bigint) RETURNS boolean LANGUAGE plpgsql AS $locker$
+CREATE OR REPLACE FUNCTION {shorten}(p_name bytea, p_token bigint, p_id text, p_left bigint) RETURNS boolean LANGUAGE plpgsql AS $locker$
 DECLARE
 	first bigint;
 BEGIN
 	UPDATE {tickets} SET expires_at = least(expires_at, clock_timestamp() + p_left * interval '1 microsecond')
-		WHERE name = p_name AND slot = p_slot AND id = p_id AND held AND expires_at > clock_timestamp();
+		WHERE name = p_name AND slot IN (0, p_token) AND token = p_token AND id = p_id AND held AND expires_at > clock_timestamp();
 	IF NOT FOUND THEN
 		RETURN false;
 	END IF;

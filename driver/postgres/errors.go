@@ -16,6 +16,7 @@ const (
 	codeIsolation       = "LK001" // the transaction is not READ COMMITTED
 	codeChanged         = "LK002" // the queue changed, or a lease ended, meanwhile
 	codeReadOnly        = "25006" // of a statement that writes, on a replica or in a read-only transaction
+	codeStaysReadOnly   = "25001" // of one that would make such a transaction write
 	codeDenied          = "42501"
 	codeLockTimeout     = "55P03"
 	codeNoStatement     = "26000" // a pooler, behind which prepared statements do not outlive a transaction
@@ -26,7 +27,9 @@ const (
 var errReplica = errors.New("the server is a replica")
 
 // noWrites reports whether the server, or the transaction, does not take writes.
-func noWrites(err error) bool { return code(err) == codeReadOnly || errors.Is(err, errReplica) }
+func noWrites(err error) bool {
+	return code(err) == codeReadOnly || code(err) == codeStaysReadOnly || errors.Is(err, errReplica)
+}
 
 // code is the SQLSTATE of an error; "" if the error is not the database's.
 func code(err error) string {

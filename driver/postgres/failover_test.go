@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/sqlqueue"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -137,6 +140,51 @@ func TestFailoverLosesWhatWasNotReplicated(t *testing.T) {
 	ok(t, next.Release(t.Context()))
 	ok(t, known.Release(t.Context()))
 	ok(t, got(t, w).Release(t.Context()))
+}
+
+// A lock that a standby gives excludes nobody who asks the primary.
+func TestAcquireTxOnAStandby(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	begun := func(srv *testbed.Server) (*postgres.Driver, pgx.Tx) {
+		d, pool := newDriver(t, srv.URL())
+		return d, begin(t, pool)
+	}
+	d, tx := begun(p.primary)
+	ok(t, d.AcquireTx(t.Context(), tx, "a"))
+	d, tx = begun(p.standby)
+	for _, acquire := range []func(context.Context, pgx.Tx, string) error{d.TryAcquireTx, d.AcquireTx} {
+		err := acquire(t.Context(), tx, "a")
+		is(t, err, driver.ErrUnavailable)
+		if errors.Is(err, driver.ErrNotAcquired) {
+			t.Error(err)
+		}
+	}
+	p.failOver()
+	ok(t, d.AcquireTx(t.Context(), tx, "a")) // the transaction goes on
+}
+
+// A standby may lag. What a process waits for is not read there: the tickets that it lacks would be lost.
+func TestReadsNoTicketsOfAStandby(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	d, _ := newDriver(t, p.primary.URL())
+	ok(t, d.Ping(t.Context()))
+	p.until("the standby has all", "SELECT EXISTS (SELECT FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn())")
+	d, _ = newDriver(t, p.standby.URL())
+	for _, all := range []bool{false, true} {
+		m, err := d.Store().Mine(t.Context(), 1, all)
+		if c := d.Store().Class(err); c != sqlqueue.Undone|sqlqueue.Passing|sqlqueue.Down {
+			t.Errorf("all %t: read %v: %v (%d)", all, m.Tickets, err, c)
+		}
+	}
+	p.failOver()
+	for _, all := range []bool{false, true} {
+		m, err := d.Store().Mine(t.Context(), 1, all)
+		if err != nil || len(m.Tickets) > 0 {
+			t.Errorf("all %t, after the failover: read %v: %v", all, m.Tickets, err)
+		}
+	}
 }
 
 // Several hosts go to pgx, each with its own port.

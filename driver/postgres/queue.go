@@ -92,16 +92,13 @@ func (s *store) Renew(ctx context.Context, rs []driver.Renewal) (renewed []int, 
 
 // Shorten implements sqlqueue.Store.
 func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (held bool, err error) {
-	found, err := query(ctx, s, sending{}, pgx.RowTo[bool], s.w.shorten, []byte(h.Name), slot(h), h.ID, sqlqueue.Micros(left))
+	found, err := query(ctx, s, sending{}, pgx.RowTo[bool], s.w.shorten, []byte(h.Name), int64(h.Token), h.ID, sqlqueue.Micros(left)) //nolint:gosec // tokens are bigints
 	return len(found) == 1 && found[0], err
 }
 
 // Heartbeat implements sqlqueue.Store.
 func (s *store) Heartbeat(ctx context.Context, process int64, life time.Duration, create bool) (h sqlqueue.Heartbeat, err error) {
-	h.Tickets, err = query(ctx, s, sending{sent: &h.Sent}, rowTicket(&h.Number), s.w.heartbeat, process, sqlqueue.Micros(life), create)
-	if len(h.Tickets) > 0 && h.Tickets[0].ID == "" { // there is a number, and no ticket
-		h.Tickets = nil
-	}
+	h.Number, h.Mine, err = s.mine(ctx, s.w.heartbeat, process, sqlqueue.Micros(life), create)
 	return h, err
 }
 
@@ -111,8 +108,17 @@ func (s *store) Mine(ctx context.Context, process int64, all bool) (m sqlqueue.M
 	if all {
 		sql = s.w.queued
 	}
-	m.Tickets, err = query(ctx, s, sending{sent: &m.Sent}, rowTicket(new(int64)), sql, process)
+	_, m, err = s.mine(ctx, sql, process)
 	return m, err
+}
+
+// mine reads a number, and tickets beside it.
+func (s *store) mine(ctx context.Context, sql string, args ...any) (number int64, m sqlqueue.Mine, err error) {
+	m.Tickets, err = query(ctx, s, sending{sent: &m.Sent}, rowTicket(&number), sql, args...)
+	if len(m.Tickets) > 0 && m.Tickets[0].ID == "" { // there is a number, and no ticket
+		m.Tickets = nil
+	}
+	return number, m, err
 }
 
 // rowTicket reads a number, and the ticket beside it. The ticket's ID is empty if there is none.

@@ -20,7 +20,8 @@ import (
 // the transaction ends with it. A lock_timeout or statement_timeout of the session ends the wait, and fails the transaction.
 //
 // The transaction has to be READ COMMITTED, which a database may be configured not to begin by default. Any other level
-// is refused, and the transaction goes on without the lock: it would not see what the previous holder has written.
+// is refused, and the transaction goes on without the lock: it would not see what the previous holder has written. So is a
+// transaction on a standby, whose locks the primary does not know: the error wraps driver.ErrUnavailable.
 func (d *Driver) AcquireTx(ctx context.Context, tx pgx.Tx, name string) error {
 	if _, err := d.lockTx(ctx, tx, name, "pg_advisory_xact_lock(%s) IS NULL"); err != nil {
 		return fmt.Errorf("postgres: acquire %q in a transaction: %w", name, err)
@@ -40,15 +41,20 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx pgx.Tx, name string) error
 	return nil
 }
 
-// lockTx takes the lock of a name for tx by a call. It makes the call only at an isolation level at which the next
+// lockTx takes the lock of a name for tx by a call. It makes the call only on a primary, and at an isolation level at which the next
 // statement of tx sees what was committed before it. In SERIALIZABLE it does not.
 func (d *Driver) lockTx(ctx context.Context, tx pgx.Tx, name, call string) (ok bool, err error) {
 	var level string
+	var standby bool
 	var got *bool
 	call = fmt.Sprintf(call, "hashtextextended(encode($1::bytea, 'hex'), $2::bigint)")
-	err = tx.QueryRow(ctx, `SELECT l, CASE WHEN l IN ('read committed', 'read uncommitted') THEN `+call+` END
-		FROM current_setting('transaction_isolation') AS l`, d.s.txMode(), []byte(name), d.s.w.txSeed).Scan(&level, &got)
-	if err == nil && got == nil {
+	err = tx.QueryRow(ctx, `SELECT l, s, CASE WHEN NOT s AND l IN ('read committed', 'read uncommitted') THEN `+call+` END
+		FROM current_setting('transaction_isolation') AS l, pg_is_in_recovery() AS s`,
+		d.s.txMode(), []byte(name), d.s.w.txSeed).Scan(&level, &standby, &got)
+	switch {
+	case err == nil && standby:
+		err = driver.Unavailable(errReplica)
+	case err == nil && got == nil:
 		err = fmt.Errorf("the transaction is %s, want READ COMMITTED", strings.ToUpper(level))
 	}
 	return got != nil && *got, err

@@ -68,8 +68,8 @@ func newWire(e sqlqueue.Edition, schema, prefix string, async bool) (*wire, erro
 		&w.renew:       "SELECT {renew}($1::bytea[],$2::bigint[],$3::bigint[],$4::text[],$5::bigint[]){commits}",
 		&w.shorten:     "SELECT {shorten}($1::bytea,$2::bigint,$3::text,$4::bigint){commits}",
 		&w.heartbeat:   "SELECT h.n, {columns} FROM {heartbeat}($1::bigint,$2::bigint,$3::boolean) AS h(n) LEFT JOIN {tickets} k ON k.process = $1::bigint AND {unconfirmed}{commits}",
-		&w.provisional: "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND {unconfirmed}",
-		&w.queued:      "SELECT 0::bigint, {columns} FROM {tickets} k WHERE k.process = $1::bigint AND k.queued AND (k.provisional OR NOT k.held)",
+		&w.provisional: "SELECT 0::bigint, {columns} FROM {primary} LEFT JOIN {tickets} k ON k.process = $1::bigint AND {unconfirmed}",
+		&w.queued:      "SELECT 0::bigint, {columns} FROM {primary} LEFT JOIN {tickets} k ON k.process = $1::bigint AND k.queued AND (k.provisional OR NOT k.held)",
 		&w.leave:       "DELETE FROM {processes} WHERE id = $1::bigint",
 		&w.due:         "SELECT i, due, first FROM {due}($1::bytea[],$2::bigint)",
 		&w.advance:     "SELECT {advance}($1::bytea,$2::bigint){commits}",
@@ -133,6 +133,7 @@ func (n names) pairs() []string {
 		"{comment_text}", literal(n.e.Comment()),
 		"{any}", strconv.FormatInt(sqlqueue.AnyNumber, 10),
 		"{columns}", "k.id, k.token, k.held, " + n.qualified("micros"+n.e.Name()) + "(k.expires_at)", // as rowTicket reads them
+		"{primary}", "(SELECT set_config('transaction_read_only', 'off', true)) AS writes", // fails on a standby, whose rows may be old
 		"{unconfirmed}", "k.queued AND k.held AND k.provisional",
 		"{live}", "CASE WHEN k.held THEN k.expires_at > clock_timestamp()" +
 			" ELSE EXISTS (SELECT FROM " + processes + " p WHERE p.id = k.process AND p.alive_until > clock_timestamp()) END",

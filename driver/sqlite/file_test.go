@@ -425,7 +425,8 @@ func TestShortenedLease(t *testing.T) {
 	path := newPath(t)
 	d, other := openAt(t, path), openAt(t, path)
 	r := driver.Request{Name: "a", ID: "short", TTL: time.Minute, MinHold: time.Second}
-	if _, err := d.Acquire(ctx, r); err != nil {
+	g, err := d.Acquire(ctx, r)
+	if err != nil {
 		t.Fatal(err)
 	}
 	joined, granted := make(chan struct{}), make(chan error, 1)
@@ -438,7 +439,7 @@ func TestShortenedLease(t *testing.T) {
 	const left = time.Second
 	begun := time.Now()
 	for _, left := range []time.Duration{left, time.Minute} {
-		if err := d.Shorten(ctx, r.Hold(0), left); err != nil {
+		if err := d.Shorten(ctx, r.Hold(g.Token), left); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -453,7 +454,7 @@ func TestShortenedLease(t *testing.T) {
 	if bound := d.Bounds(left).Crash; took > bound {
 		t.Errorf("granted after %v, want %v at most", took, bound)
 	}
-	if err := d.Shorten(ctx, r.Hold(0), time.Second); !errors.Is(err, driver.ErrLost) {
+	if err := d.Shorten(ctx, r.Hold(g.Token), time.Second); !errors.Is(err, driver.ErrLost) {
 		t.Errorf("what is gone was shortened: %v", err)
 	}
 }

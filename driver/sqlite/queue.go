@@ -123,10 +123,10 @@ func (t *tx) remove(name string, tk ticket, found bool, err error) (sqlqueue.Rem
 func (s *store) Renew(ctx context.Context, rs []driver.Renewal) ([]int, error) {
 	return run(ctx, s, writes, func(t *tx) (renewed []int, err error) {
 		for i, r := range rs {
-			tk, found, err := t.findID(r.Name, r.ID)
-			if err == nil && found && tk.Held {
+			held, err := t.holds(r.Hold)
+			if held {
 				renewed = append(renewed, i)
-				err = t.exec(sqlRenew, t.after(r.TTL), tk.Token)
+				err = t.exec(sqlRenew, t.after(r.TTL), int64(r.Token)) //nolint:gosec // a ticket has it
 			}
 			if err != nil {
 				return nil, err
@@ -139,8 +139,8 @@ func (s *store) Renew(ctx context.Context, rs []driver.Renewal) ([]int, error) {
 // Shorten implements sqlqueue.Store.
 func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (bool, error) {
 	return run(ctx, s, writes, func(t *tx) (bool, error) {
-		tk, found, err := t.findID(h.Name, h.ID)
-		if err != nil || !found || !tk.Held {
+		held, err := t.holds(h)
+		if !held {
 			return false, err
 		}
 		var first int64
@@ -148,7 +148,7 @@ func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) 
 		if waits {
 			t.notify(first, sqlqueue.DueText(h.Name))
 		}
-		return true, cmp.Or(err, t.exec(sqlShorten, t.after(left), tk.Token))
+		return true, cmp.Or(err, t.exec(sqlShorten, t.after(left), int64(h.Token))) //nolint:gosec // a ticket has it
 	})
 }
 

@@ -198,6 +198,12 @@ func (t *tx) findID(name, id string) (tk ticket, found bool, err error) {
 	return t.find(sqlFind, id, []byte(name))
 }
 
+// holds reports whether a ticket is held.
+func (t *tx) holds(h driver.Hold) (bool, error) {
+	tk, found, err := t.findID(h.Name, h.ID)
+	return err == nil && found && tk.Held && tk.Token == h.Token, err
+}
+
 // head returns the queue of name up to the first exclusive ticket, but no more tickets than the greatest limit,
 // or permits.
 func (t *tx) head(name string, permits int64) (q []ticket, err error) {

@@ -46,8 +46,8 @@ func init() {
 			old: "\tb.nextID()\n\tfor _, w := range b.byID {", new: "\tfor _, w := range b.byID {",
 		},
 		mutant{
-			name: "sqlqueue: nothing is compared when notices begin to arrive", file: engine + "listen.go",
-			old: "b.missed = b.missed || receiving", new: "",
+			name: "sqlqueue: nothing is compared when notices begin to arrive", file: engine + "notice.go",
+			old: "\tin.Missed()\n\tin.e.book.setReceiving(true)", new: "\tin.e.book.setReceiving(true)",
 		},
 		mutant{
 			name: "sqlqueue: a process without notices does not poll", file: engine + "attend.go",

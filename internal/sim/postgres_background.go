@@ -19,8 +19,8 @@ func (c *pgCall) renew(name string, slot, token int64, id string, ttl int64) boo
 }
 
 // shorten is {shorten}.
-func (c *pgCall) shorten(name string, slot int64, id string, left int64) bool {
-	t := c.find(name, func(t *pgTicket) bool { return t.slot == slot && t.id == id })
+func (c *pgCall) shorten(name string, token int64, id string, left int64) bool {
+	t := c.find(name, func(t *pgTicket) bool { return t.token == token && t.id == id })
 	if t == nil || !t.held || t.expires <= c.now {
 		return false
 	}

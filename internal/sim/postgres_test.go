@@ -306,7 +306,7 @@ func pgArgs(rnd *stream, d *database, op string) []any {
 	case "renew":
 		return []any{[]any{name}, []any{slot}, []any{token}, []any{id}, []any{life()}}
 	case "shorten":
-		return []any{name, slot, id, life()}
+		return []any{name, token, id, life()}
 	case "heartbeat":
 		return []any{process, life(), !rnd.one(4)}
 	case "due":
@@ -339,7 +339,7 @@ func (r *pgReal) translate(t *testing.T, op string, args []any, ours map[int64]s
 		slot, token := at(args[0].([]any)[0], args[3].([]any)[0])
 		args[1], args[2] = []any{slot}, []any{token}
 	case "shorten":
-		args[1], _ = at(args[0], args[2])
+		_, args[1] = at(args[0], args[2])
 	case "break":
 		_, args[1] = at(args[0], ours[args[1].(int64)])
 	}

@@ -12,9 +12,6 @@ import (
 
 // Acquire implements driver.Driver.
 func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if e.life.Closed() {
-		return driver.Grant{}, driver.ErrClosed
-	}
 	w := e.book.add(r)     // until take has returned, Acquire asks for it
 	defer e.book.remove(w) // unless its wait has ended; also after a panic in the user's code
 	g, queued, err := e.take(ctx, r, w)

@@ -31,9 +31,7 @@ func newAgain(t *testing.T, answers ...func() (Answer, error)) (*Engine, *fakeSt
 			return Heartbeat{Number: n, Mine: Mine{Sent: time.Now()}}
 		},
 	}
-	e := New(Options{Store: s, Liveness: time.Second})
-	t.Cleanup(func() { _ = e.Close() })
-	return e, s
+	return newEngine(t, Options{Store: s, Liveness: time.Second}), s
 }
 
 // after returns an answer after a while.
@@ -321,6 +319,17 @@ func TestRefusedBeforeALateRequest(t *testing.T) {
 		if _, err := e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute}); saysGone(err) || errors.Is(err, driver.ErrNoTicket) {
 			t.Errorf("the first request may have taken the ticket: %v", err)
 		} else if !errors.Is(err, driver.ErrUnavailable) {
+			t.Error(err)
+		}
+	})
+}
+
+// One Acquire: its last request was refused after none of the others could arrive any more.
+func TestRefusedAfterALateRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s := newAgain(t, after(0, Answer{}, errBroken), after(3*time.Second, Answer{}, errBroken), after(0, Answer{Result: Refused}, nil))
+		e.store = passingStore{s}
+		if _, err := e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute}); !errors.Is(err, driver.ErrNotAcquired) {
 			t.Error(err)
 		}
 	})

@@ -122,11 +122,8 @@ func (t *task) heartbeat() {
 	e, b := t.e, &t.e.book
 	t.next = time.Now().Add(e.heartbeatEvery())
 	b.mu.Lock()
-	process, registered, waits := b.process, b.registered, len(b.byID) > 0
+	process, registered := b.process, b.registered
 	b.mu.Unlock()
-	if !registered && !waits {
-		return
-	}
 	// If it is not registered although tickets wait, it has expired, or the answer to the first heartbeat was lost.
 	ctx, cancel := t.e.bound(t.e.life)
 	defer cancel()
@@ -213,10 +210,8 @@ func (t *task) act(ctx context.Context, name string, process int64, due Due) tim
 	b := &t.e.book
 	if due.In < 0 {
 		ctx = context.WithValue(ctx, haste{}, nil) // it may wait in the database
-		grants, err := Repeat(ctx, t.e, Twice, func() ([]Grant, error) { return t.e.store.Advance(ctx, process, name) })
-		if err == nil { // else the next time
-			t.e.deliver(grants)
-		}
+		grants, _ := Repeat(ctx, t.e, Twice, func() ([]Grant, error) { return t.e.store.Advance(ctx, process, name) })
+		t.e.deliver(grants)                           // after an error the next time
 		return min(t.e.heartbeatEvery(), longestPoll) // it may have to wait for a transaction that guards a ticket
 	}
 	wait := due.In + time.Millisecond

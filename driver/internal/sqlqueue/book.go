@@ -205,7 +205,7 @@ func (b *book) queued(w *waiter, sent time.Time, due time.Duration) bool {
 		return true // its outcome is known already
 	}
 	if w.process != b.process {
-		delete(b.byID, w.id)
+		delete(b.byID, w.id) // a notice that is late grants it to nobody
 		return false
 	}
 	w.queued, w.seen = now, sent

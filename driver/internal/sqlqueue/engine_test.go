@@ -25,6 +25,17 @@ type fakeStore struct {
 	removing   time.Duration // how long Remove takes
 	reading    atomic.Int64  // how long Mine takes
 	renew      func(context.Context) error
+	left       atomic.Pointer[[]int64] // processes that have left
+	broken     int                     // how often Break was called
+	shortened  func() (bool, error)
+	advance    func() []Grant
+	due        []Due
+	sweep      func() (busy int64, err error)
+	turn       func(life time.Duration, done bool) (time.Duration, error)
+	tables     func() Tables
+	created    int
+	creating   error // of Create
+	looking    error // of Tables
 }
 
 func (s *fakeStore) Take(_ context.Context, _ int64, _ driver.Request, until func() int64) (Answer, error) {
@@ -47,7 +58,10 @@ func (s *fakeStore) Heartbeat(ctx context.Context, process int64, _ time.Duratio
 	return Heartbeat{}, ctx.Err()
 }
 
-func (*fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error) {
+func (s *fakeStore) Due(_ context.Context, _ int64, names []string) ([]Due, error) {
+	if s.due != nil {
+		return s.due, nil
+	}
 	return slices.Repeat([]Due{{In: time.Hour}}, len(names)), nil
 }
 
@@ -61,7 +75,10 @@ func (s *fakeStore) Mine(context.Context, int64, bool) (Mine, error) {
 	return m, nil
 }
 
-func (*fakeStore) Break(context.Context, int64, string, uint64) (r Removal, err error) { return r, err }
+func (s *fakeStore) Break(context.Context, int64, string, uint64) (Removal, error) {
+	s.broken++
+	return Removal{Found: true}, nil
+}
 
 func (s *fakeStore) Renew(ctx context.Context, _ []driver.Renewal) ([]int, error) {
 	if s.renew == nil {
@@ -70,27 +87,53 @@ func (s *fakeStore) Renew(ctx context.Context, _ []driver.Renewal) ([]int, error
 	return []int{0}, s.renew(ctx)
 }
 
-func (*fakeStore) Shorten(context.Context, driver.Hold, time.Duration) (bool, error) {
-	return false, nil
+func (s *fakeStore) Shorten(context.Context, driver.Hold, time.Duration) (bool, error) {
+	return s.shortened()
 }
 
-func (*fakeStore) Leave(context.Context, int64) error { return nil }
+func (s *fakeStore) Leave(_ context.Context, process int64) error {
+	left := append(s.gone(), process)
+	s.left.Store(&left)
+	return nil
+}
 
-func (*fakeStore) Advance(context.Context, int64, string) ([]Grant, error) { return nil, nil }
+// gone are the processes that have left.
+func (s *fakeStore) gone() []int64 {
+	if all := s.left.Load(); all != nil {
+		return slices.Clone(*all)
+	}
+	return nil
+}
 
-func (*fakeStore) Sweep(context.Context, string) (string, int64, error) { return "", 0, nil }
+func (s *fakeStore) Advance(context.Context, int64, string) ([]Grant, error) {
+	return s.advance(), nil
+}
 
-func (*fakeStore) SweepTurn(context.Context, time.Duration, bool) (time.Duration, error) {
-	return time.Minute, nil
+func (s *fakeStore) Sweep(context.Context, string) (string, int64, error) {
+	if s.sweep == nil {
+		return "", 0, nil
+	}
+	busy, err := s.sweep()
+	return "", busy, err
+}
+
+func (s *fakeStore) SweepTurn(_ context.Context, life time.Duration, done bool) (time.Duration, error) {
+	if s.turn == nil {
+		return time.Minute, nil
+	}
+	return s.turn(life, done)
 }
 
 func (*fakeStore) Queue(context.Context, string) ([]driver.Ticket, error) { return nil, nil }
 
 func (*fakeStore) Names(context.Context) ([]string, error) { return nil, nil }
 
-func (*fakeStore) Tables(context.Context) (t Tables, err error) { return t, err }
+func (s *fakeStore) Tables(context.Context) (Tables, error) { return s.tables(), s.looking }
 
-func (*fakeStore) Create(context.Context) error { return nil }
+func (s *fakeStore) Create(context.Context) error {
+	s.created++
+	return s.creating
+}
 
 func (*fakeStore) Class(err error) Class {
 	switch {
@@ -100,6 +143,37 @@ func (*fakeStore) Class(err error) Class {
 		return Undone
 	}
 	return 0
+}
+
+// newEngine makes an engine that is closed at the end of the test, when its books have to agree, and nothing waits any more.
+func newEngine(t *testing.T, o Options) *Engine {
+	e := New(o)
+	t.Cleanup(func() {
+		_ = e.Close()
+		synctest.Wait()
+		books(t, &e.book)
+	})
+	return e
+}
+
+// books checks what an engine knows of its tickets after it was closed.
+func books(t *testing.T, b *book) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, w := range b.byID {
+		t.Errorf("ticket %s of %s waits after Close", id, w.name)
+	}
+	for name, n := range b.byName {
+		t.Errorf("%d wait for %s after Close", n.waiters, name)
+	}
+	for id, r := range b.requests {
+		if r.calls != 0 || r.until.IsZero() {
+			t.Errorf("ticket %s is asked for by %d calls, until %v", id, r.calls, r.until)
+		}
+	}
+	if b.registered || b.heartbeats != ([8]heartbeat{}) {
+		t.Error("the process lives after Close")
+	}
 }
 
 // The clock of the store stands still at this time.
@@ -124,8 +198,7 @@ func TestReleaseOfATicketThatMayArrive(t *testing.T) {
 				}
 				return Answer{Sent: time.Now()}, errBroken
 			}}
-			e := New(Options{Store: s, Liveness: time.Second})
-			defer e.Close()
+			e := newEngine(t, Options{Store: s, Liveness: time.Second})
 			r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
 			begun := time.Now()
 			if _, err := e.Acquire(t.Context(), r); !errors.Is(err, errBroken) || errors.Is(err, driver.ErrNoTicket) {
@@ -162,8 +235,7 @@ func TestReleaseBeforeTheRequestIsSent(t *testing.T) {
 				}
 				return Answer{Sent: time.Now(), Result: Granted, Token: 1}, nil
 			}
-			e := New(Options{Store: s, Liveness: time.Second})
-			defer e.Close()
+			e := newEngine(t, Options{Store: s, Liveness: time.Second})
 			r := driver.Request{Name: "a", ID: "1", TTL: time.Minute}
 			acquired := make(chan error, 1)
 			go func() {
@@ -212,11 +284,11 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 			}
 			return Heartbeat{Number: 1}
 		}}
-		e := New(Options{Store: s, Liveness: time.Minute})
-		defer e.Close()
+		e := newEngine(t, Options{Store: s, Liveness: time.Minute})
 		first = e.book.current()
 		w := e.book.add(driver.Request{Name: "a", ID: "queued", TTL: time.Minute})
 		e.book.queued(w, time.Now(), time.Minute)
+		e.book.asked(w.id, time.Time{})
 		if err := e.register(t.Context(), first, time.Now()); err != nil {
 			t.Fatal(err)
 		}
@@ -235,8 +307,7 @@ func TestExpiredBeforeItWasRegistered(t *testing.T) {
 func TestRegistrationThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{hanging: 5, heartbeat: func(int64) Heartbeat { return Heartbeat{Number: 1} }}
-		e := New(Options{Store: s, Liveness: 4 * time.Second})
-		defer e.Close()
+		e := newEngine(t, Options{Store: s, Liveness: 4 * time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := e.register(ctx, e.book.current(), time.Now()); err != nil || s.cut != 5 {
@@ -249,8 +320,7 @@ func TestRegistrationThatHangs(t *testing.T) {
 func TestPanicInARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{take: func(int64) (Answer, error) { panic("the user's") }}
-		e := New(Options{Store: s, Liveness: time.Second})
-		defer e.Close()
+		e := newEngine(t, Options{Store: s, Liveness: time.Second})
 		panics(t, func() {
 			_, _ = e.Acquire(t.Context(), driver.Request{Name: "a", ID: "1", TTL: time.Minute, Wait: true})
 		})
@@ -266,8 +336,7 @@ func TestGrantUnderAFormerID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const liveness = 4 * time.Second
 		s := &fakeStore{heartbeat: func(int64) Heartbeat { return Heartbeat{Number: 1, Mine: Mine{Sent: time.Now()}} }}
-		e := New(Options{Store: s, Liveness: liveness})
-		defer e.Close()
+		e := newEngine(t, Options{Store: s, Liveness: liveness})
 		s.take = func(until int64) (Answer, error) {
 			a := Answer{Sent: time.Now(), Result: Late, Now: storeTime}
 			if until == 0 {
@@ -305,8 +374,7 @@ func TestLearnsOfALossWithoutNotices(t *testing.T) {
 				return Heartbeat{Number: n, Mine: Mine{Sent: time.Now()}}
 			},
 		}
-		e := New(Options{Store: s, Liveness: 4 * time.Second})
-		defer e.Close()
+		e := newEngine(t, Options{Store: s, Liveness: 4 * time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begun := time.Now()
@@ -356,6 +424,31 @@ func TestWaitThatEndsDuringTheRenewal(t *testing.T) {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
+// The first heartbeat of a process was executed and not answered. Tickets were queued, and then the row of the process expired and was
+// removed, before the next heartbeat, which makes it anew: the waits of those tickets end with ErrLost soon.
+func TestRowIsRemovedBeforeItIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := int64(0)
+		s := &fakeStore{heartbeat: func(int64) Heartbeat {
+			n++
+			return Heartbeat{Number: n, Mine: Mine{Sent: time.Now()}}
+		}}
+		s.take = func(until int64) (Answer, error) {
+			if until == 0 {
+				return Answer{Sent: time.Now(), Result: Late, Now: storeTime}, nil
+			}
+			return Answer{Sent: time.Now(), Result: Queued, Due: time.Hour}, nil
+		}
+		e := newEngine(t, Options{Store: s, Liveness: 4 * time.Second})
+		e.book.receiving = true
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if err := <-acquiring(ctx, e, waits); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("the wait ended with %v", err)
 		}
 	})
 }

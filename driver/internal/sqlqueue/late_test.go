@@ -20,8 +20,7 @@ func TestTicketAfterAWaitForAConnection(t *testing.T) {
 			}
 			return a, nil
 		}}
-		e := New(Options{Store: s, Liveness: time.Second})
-		defer e.Close()
+		e := newEngine(t, Options{Store: s, Liveness: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := e.Acquire(ctx, driver.Request{Name: "a", ID: "1", TTL: time.Minute}); err != nil {

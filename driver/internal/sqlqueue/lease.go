@@ -53,9 +53,6 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, left time.Duration)
 // Release implements driver.Driver. While a request for the ticket may still take it, the ticket is removed, and the
 // answer is that the store is not available: the core asks again, until no request can bring the ticket back.
 func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
-	if e.life.Closed() {
-		return driver.ErrClosed
-	}
 	held, r := e.book.known(h.ID)
 	pending := r.pending(time.Now()) // before this request is sent: what takes the ticket before it is executed does no harm
 	err := e.remove(ctx, func() (Removal, error) { return e.store.Remove(ctx, e.book.current(), h) })

@@ -119,13 +119,11 @@ func (e *Engine) listenOnce() (idle bool, err error) {
 	return idle, err
 }
 
-// setReceiving records whether notices arrive, and returns whether they did before. When they begin to arrive, some may
-// have been missed.
+// setReceiving records whether notices arrive, and returns whether they did before.
 func (b *book) setReceiving(receiving bool) (before bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before, b.receiving = b.receiving, receiving
-	b.missed = b.missed || receiving
 	if b.opening != nil {
 		close(b.opening)
 		b.opening = nil

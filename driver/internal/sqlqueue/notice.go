@@ -72,6 +72,6 @@ func ParseGrant(s string) (g Grant, ok bool) {
 
 // Scan reads a text of a format, and reports whether it is one.
 func Scan(s, format string, into ...any) bool {
-	n, err := fmt.Sscanf(s, format, into...)
-	return err == nil && n == len(into)
+	_, err := fmt.Sscanf(s, format, into...)
+	return err == nil
 }

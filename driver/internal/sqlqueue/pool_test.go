@@ -132,8 +132,7 @@ func TestRenewalBesideARequestThatWaits(t *testing.T) {
 			err := p.Use(t.Context(), func(int) error { time.Sleep(10 * time.Second); return nil })
 			return Answer{Sent: time.Now(), Result: Granted, Token: 1}, err
 		}
-		e := New(Options{Store: s, Liveness: 4 * time.Second})
-		defer e.Close()
+		e := newEngine(t, Options{Store: s, Liveness: 4 * time.Second})
 		var acquiring sync.WaitGroup
 		for range 3 {
 			acquiring.Go(func() { _, _ = e.Acquire(t.Context(), driver.Request{Name: "a", TTL: time.Minute}) })

@@ -37,6 +37,10 @@ func (b *book) acknowledged(process, number int64, sent time.Time) {
 	b.answered = time.Now()
 	if !b.registered {
 		b.registered, b.waited = true, b.answered
+		if len(b.byName) > 0 { // queued upon a heartbeat that was not answered, whose row may have been removed since
+			b.missed = true
+			signal(b.changed)
+		}
 	}
 	b.heartbeats[number%int64(len(b.heartbeats))] = heartbeat{number, sent}
 	if b.fault != nil {
@@ -66,7 +70,7 @@ func (b *book) expired(process int64) {
 	}
 	b.nextID()
 	for _, w := range b.byID {
-		if w.process == process && !w.queued.IsZero() {
+		if !w.queued.IsZero() {
 			b.end(w, outcome{err: driver.ErrLost})
 		}
 	}

@@ -81,8 +81,6 @@ func Do(ctx context.Context, e *Engine, k Kind, f func() error) error {
 // explain marks the error of a request for the core. It returns ErrClosed if Close ended the request.
 func (e *Engine) explain(ctx context.Context, err error) error {
 	switch {
-	case err == nil:
-		return nil
 	case e.life.Closed() && ctx.Err() == nil:
 		return driver.ErrClosed
 	case e.store.Class(err)&Down != 0:

@@ -40,7 +40,8 @@ type Store interface {
 	Break(ctx context.Context, process int64, name string, token uint64) (Removal, error)
 
 	// Renew makes leases whole, and end no earlier than their TTL from now. It returns which of them it has renewed, by their
-	// indexes: the other tickets are not held any more. There are at most RenewMost.
+	// indexes: the other tickets are not held any more. There are at most RenewMost. A ticket has the ID and the token of its hold,
+	// here and in Shorten: with another token it was taken anew, by a late request, and the holder does not know.
 	Renew(ctx context.Context, rs []driver.Renewal) (renewed []int, err error)
 
 	// Shorten makes a lease end at most left from now, and notifies the process of the first waiter that its queue is due
@@ -51,7 +52,8 @@ type Store interface {
 	// have a provisional lease. The number is 0 if the row has expired or, without create, is not there.
 	Heartbeat(ctx context.Context, process int64, life time.Duration, create bool) (Heartbeat, error)
 
-	// Mine returns the tickets of the process that have a provisional lease and, with all, those that wait.
+	// Mine returns the tickets of the process that have a provisional lease and, with all, those that wait. It fails on a server
+	// that takes no writes, such as a standby or a demoted primary, whose rows may be old: what they lack would be lost.
 	Mine(ctx context.Context, process int64, all bool) (Mine, error)
 
 	// Leave removes the row of a process, to whose tickets that is the end. Close gives it 100 ms.

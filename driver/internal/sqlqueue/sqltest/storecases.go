@@ -51,6 +51,23 @@ var storeCases = []struct {
 		q.between("the other lease", q.left("r"), 0, time.Hour)
 		q.has("r! s! b t")
 	}},
+	{"taken anew", false, false, func(q *queue) {
+		for _, l := range []string{"a", "r"} {
+			q.take(q.p, l, granted, "")
+			former := q.hold(l)
+			q.breaks(q.other, l, true, "")
+			q.take(q.p, l, granted, "")
+			q.is("the token grows", q.tokens[l] > former.Token, true)
+			q.renew(10*time.Hour, nil, former)
+			q.renew(10*time.Hour, []int{1}, former, q.hold(l))
+			q.renew(10*time.Hour, []int{0}, q.hold(l), former)
+			held, err := q.Store.Shorten(q.t.Context(), former, 0)
+			q.ok(err)
+			q.is("the former lease goes on", held, false)
+			q.between("the lease", q.left(l), 9*time.Hour, 10*time.Hour)
+			q.remove(q.p, l, true, "")
+		}
+	}},
 	{"refused", false, false, func(q *queue) {
 		q.take(q.p, "a", granted, "")
 		q.take(q.p, "b", sqlqueue.Refused, "", try)
