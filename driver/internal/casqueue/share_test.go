@@ -282,12 +282,7 @@ func TestRenewalBesideShorten(t *testing.T) {
 			r := request("a", "1")
 			r.TTL, r.MinHold = time.Minute, time.Minute
 			b.take(e, r)
-			p.with(func(verb, _ string) fault {
-				if verb == "put" {
-					return fine
-				}
-				return fine
-			})
+			p.with(func(verb, _ string) fault { return map[string]fault{"put": slow}[verb] })
 			var calls sync.WaitGroup
 			next := request("a", "2")
 			next.Wait = true
@@ -308,6 +303,34 @@ func TestRenewalBesideShorten(t *testing.T) {
 			calls.Wait()
 			if took, bound := time.Since(begun), e.Bounds(time.Second).Crash; took > bound {
 				b.Errorf("the next was granted after %v, want at most %v", took, bound)
+			}
+		})
+	}
+}
+
+// Shorten of a ticket that was removed, or whose lease is over, is ErrLost, and leaves no ticket.
+func TestShortenAfterLoss(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		bubble(t, func(b *bed) {
+			other, _ := b.open()
+			e, p := b.open()
+			r := request("a", "1")
+			r.MinHold = r.TTL
+			g := b.take(e, r)
+			if removed {
+				if err := other.Break(b.Context(), "a", g.Token); err != nil {
+					b.Fatal(err)
+				}
+			} else {
+				p.with(func(string, string) fault { return notDone })
+				time.Sleep(r.TTL + time.Second)
+				p.with(nil)
+			}
+			if err := e.Shorten(b.Context(), r.Hold(g.Token), time.Minute); !errors.Is(err, driver.ErrLost) {
+				b.Errorf("shorten: %v (removed: %v)", err, removed)
+			}
+			if ids := b.stored("a"); len(ids) != 0 {
+				b.Errorf("queue %q (removed: %v)", ids, removed)
 			}
 		})
 	}
