@@ -158,11 +158,11 @@ func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.
 		return f.degrade(ctx, r, away)
 	}
 	f.set(r.Hold(0), primary)
-	g, err := f.acquirePrimary(ctx, r)
+	g, queued, err := f.acquirePrimary(ctx, r)
 	switch {
 	case err == nil:
 		return g, nil
-	case ctx.Err() != nil || !driver.IsUnavailable(err):
+	case queued || ctx.Err() != nil || !driver.IsUnavailable(err): // the core queues again what was queued (D8)
 		f.settle(r.Hold(0), err, store == nowhere)
 		return driver.Grant{}, err
 	}
@@ -171,8 +171,8 @@ func (f *FallbackDriver) Acquire(ctx context.Context, r driver.Request) (driver.
 
 // acquirePrimary asks the primary, which must answer within the patience, and may then
 // take any time to grant. If it does not answer soon, a probe begins, so that the requests
-// after this one need not wait as long.
-func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (driver.Grant, error) {
+// after this one need not wait as long. It reports whether the ticket was queued there in time.
+func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (g driver.Grant, queued bool, err error) {
 	bound := f.bound(ctx)
 	asking, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -182,7 +182,7 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 	defer timer.Stop()
 	late := time.AfterFunc(bound/4, f.outages[primary].startProbe)
 	defer late.Stop()
-	var queued atomic.Bool
+	var joins atomic.Bool
 	if joined := r.Joined; r.Wait {
 		r.Joined = func() {
 			// After the patience the secondary is asked, and its answer is still due.
@@ -190,29 +190,30 @@ func (f *FallbackDriver) acquirePrimary(ctx context.Context, r driver.Request) (
 				return
 			}
 			late.Stop()
-			queued.Store(true)
+			joins.Store(true)
 			if joined != nil {
 				joined()
 			}
 		}
 	}
-	g, err := f.stores[primary].Acquire(asking, r)
+	g, err = f.stores[primary].Acquire(asking, r)
+	queued = joins.Load()
 	if errors.Is(err, driver.ErrLost) {
 		f.outages[primary].lost()
 	}
 	if err == nil || errors.Is(err, driver.ErrNotAcquired) || errors.Is(err, driver.ErrLost) {
-		return g, err
+		return g, queued, err
 	}
 	if ctx.Err() == nil && asking.Err() != nil && !driver.IsUnavailable(err) {
 		err = fmt.Errorf("%w: %w", context.Cause(asking), err)
 	}
 	switch away := f.outages[primary].cause(); {
-	case !queued.Load() && (ctx.Err() != nil || driver.IsUnavailable(err)):
+	case !queued && (ctx.Err() != nil || driver.IsUnavailable(err)):
 		f.outages[primary].startProbe()
-	case queued.Load() && away != nil:
+	case queued && away != nil:
 		err = errors.Join(err, away) // the secondary answers Inspect meanwhile: nobody else says so
 	}
-	return g, err
+	return g, queued, err
 }
 
 // bound is how long a store may take to answer a call under ctx: half of the time that is

@@ -330,3 +330,42 @@ func TestObserversSeeDegradedGrants(t *testing.T) {
 		}
 	})
 }
+
+// gaveUp is a store that works, and gives the ticket of the first waiter up (D8): an earlier request may still put it back.
+type gaveUp struct {
+	driver.Driver
+	once bool
+}
+
+func (d *gaveUp) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	if r.Wait && !d.once {
+		d.once = true
+		wait, cancel := context.WithCancel(ctx)
+		joined := r.Joined
+		r.Joined = func() { joined(); cancel() }
+		_, _ = d.Driver.Acquire(wait, r)
+		if wait.Err() != nil {
+			return driver.Grant{}, driver.Unavailable(errors.New("a request for the ticket may still arrive"))
+		}
+	}
+	return d.Driver.Acquire(ctx, r)
+}
+
+// A waiter whose ticket the primary's driver has given up queues there again: the primary answers, and somebody holds the name there.
+func TestGivenUpByAPrimaryThatWorks(t *testing.T) {
+	store := memory.New()
+	other := locker.New(store.Join())
+	defer other.Close()
+	k, err := other.Acquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := locker.New(compose.Fallback(&gaveUp{Driver: store}, memory.New()))
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	two, err := l.Acquire(ctx, "a")
+	if err == nil && k.Err() == nil {
+		t.Errorf("two hold the name: tokens %d and %d, and the primary was never away", k.Token(), two.Token())
+	}
+}

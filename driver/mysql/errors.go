@@ -41,6 +41,7 @@ var classes = map[uint16]sqlqueue.Class{
 	3101: sqlqueue.Passing, // MySQL: Group Replication rolled back in favour of a concurrent transaction
 
 	1290: sqlqueue.Down, 1792: sqlqueue.Down, 1836: sqlqueue.Down, // the server is read only
+	1036: sqlqueue.Down,                                           // its tables are, by innodb_read_only
 	1040: sqlqueue.Down, 1203: sqlqueue.Down, 1226: sqlqueue.Down, // too many connections
 	2002: sqlqueue.Down, 2003: sqlqueue.Down, // a proxy cannot connect to the server
 	9001: sqlqueue.Down, 9002: sqlqueue.Down, // the same of ProxySQL
@@ -64,7 +65,7 @@ func isOneOf(err error, codes ...uint16) bool { return slices.Contains(codes, co
 func rolledBack(err error) bool { return classes[code(err)]&sqlqueue.Passing != 0 }
 
 // readOnly reports whether the server has refused a statement because it is read only.
-func readOnly(err error) bool { return isOneOf(err, 1290, 1792, 1836) }
+func readOnly(err error) bool { return isOneOf(err, 1036, 1290, 1792, 1836) }
 
 // denied reports whether the user lacks a right.
 func denied(err error) bool { return isOneOf(err, 1142, 1044, 1227, errDeniedRoutine) }

@@ -235,7 +235,8 @@ func TestReadsOfADemotedPrimary(t *testing.T) {
 			return &readWatch{Conn: c, statement: "UPDATE `" + prefix + "_tickets` FORCE INDEX", then: then}, err
 		})
 		discardIdle(db)
-		held, err := false, error(nil)
+		var held bool
+		var err error
 		if i == 2 {
 			held, err = d.Store().Shorten(t.Context(), lost, time.Minute)
 		} else {

@@ -95,8 +95,9 @@ UPDATE {processes} SET server = {start}, connection = {connection} WHERE id BETW
 SELECT GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), 0)
 
 -- sleep: sleep, unless a ticket of this process was granted beyond those that are known (2), or its row has another
--- connection (3). 0: nobody has woken it. 4: it has got the lock that it waits for, or nothing is granted on this server.
-SELECT IF(@@global.read_only, 4, IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
+-- connection (3). 0: nobody has woken it. 4: it has got the lock that it waits for, or nothing is granted on this server, which is read
+-- only (a number or, since MariaDB 12, a text).
+SELECT IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 4, IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
   IF((SELECT COUNT(*) FROM {processes} WHERE id BETWEEN {process} AND {last} AND connection <> {connection}) > 0, 3,
     COALESCE(4 * GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), {key}), 1))))
 

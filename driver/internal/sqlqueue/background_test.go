@@ -73,7 +73,7 @@ func TestListensWhileItIsUsed(t *testing.T) {
 			}
 			pass(time.Hour)
 			cancel()
-			<-ended
+			_ = <-ended
 			if pass(listenFor - time.Second); runs() != 1 {
 				t.Error("it ends at once")
 			}
@@ -136,7 +136,7 @@ func TestListenerThatFails(t *testing.T) {
 			t.Errorf("%d of %d run", running, len(began))
 		}
 		cancel()
-		<-ended
+		_ = <-ended
 	})
 }
 

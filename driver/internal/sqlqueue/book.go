@@ -30,6 +30,7 @@ type book struct {
 	registered bool  // the database knows it
 	heartbeats [8]heartbeat
 	answered   time.Time // when the answer to the last heartbeat came
+	since      time.Time // when the database was found to know it
 	fault      error     // why the last heartbeat failed; nil: it did not
 
 	byID      map[string]*waiter
@@ -209,7 +210,7 @@ func (b *book) queued(w *waiter, sent time.Time, due time.Duration) bool {
 		return false
 	}
 	w.queued, w.seen = now, sent
-	if w.again { // what was heard of it meanwhile was not believed
+	if w.again || sent.Before(b.since) { // what was heard of it meanwhile was not believed, or its process's row may have been removed since
 		b.missed = true
 		signal(b.changed)
 	}

@@ -36,7 +36,7 @@ func (b *book) acknowledged(process, number int64, sent time.Time) {
 	}
 	b.answered = time.Now()
 	if !b.registered {
-		b.registered, b.waited = true, b.answered
+		b.registered, b.waited, b.since = true, b.answered, b.answered
 		if len(b.byName) > 0 { // queued upon a heartbeat that was not answered, whose row may have been removed since
 			b.missed = true
 			signal(b.changed)

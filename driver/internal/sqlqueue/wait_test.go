@@ -60,7 +60,7 @@ func TestLeavesWhenNothingWaits(t *testing.T) {
 			t.Errorf("in 10 s %d heartbeats, joined %d times, %d have left", heartbeats.Load(), joined, len(s.gone()))
 		}
 		cancel()
-		<-ended
+		_ = <-ended
 		pass(taskIdle - time.Second)
 		if len(s.gone()) > 0 {
 			t.Error("the process has left at once")
