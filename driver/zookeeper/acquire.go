@@ -249,8 +249,11 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 		return driver.Grant{}, errRemoved
 	case t.leaving:
 		return driver.Grant{}, errLeaving
+	case r.MinHold > g.TTL:
+		return driver.Grant{}, fmt.Errorf("%w: a minimum hold of %v: the session has become shorter, and keeps a ticket for %v at most",
+			driver.ErrUnsupported, r.MinHold, g.TTL)
 	}
-	t.held, t.lease = true, g.TTL
+	t.held, t.lease = true, min(r.TTL, g.TTL)
 	if !r.Renewed {
 		t.until = asked.Add(min(r.TTL, g.TTL))
 	}

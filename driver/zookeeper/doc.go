@@ -117,8 +117,10 @@
 //   - The end of the session: the process was dead, paused or cut off for longer than
 //     its timeout. The holder is notified as soon as a server says so, and by the
 //     core's clock before that.
-//   - A shorter session: it comes back on a server whose maxSessionTimeout is lower. The holder
-//     is notified then, since it counts on the lease of the longer session.
+//   - A shorter session: it comes back on a server whose maxSessionTimeout is lower, and keeps
+//     less than the lease on which the holder counts. The holder is notified then. If the answer
+//     of that server is lost, and no other server answers either, two may hold until the old lease
+//     is over: give all servers the same maxSessionTimeout.
 //   - The end of the connection: zk.Conn.Close on the user's.
 //   - Client.Break, or the deletion of the node. The holder is notified at once when the
 //     lock has been held for a tenth of a second: "the ticket was removed from the

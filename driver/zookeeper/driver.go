@@ -247,7 +247,7 @@ func (d *Driver) agree(ctx context.Context, write bool) error {
 // final reports whether another try after err would not help.
 func final(err error) bool {
 	return zkconn.Answered(err) || errors.As(err, new(*protocol.Mismatch)) || errors.Is(err, zk.ErrClosing) ||
-		errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrLost)
+		errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnsupported)
 }
 
 // Times of requests.

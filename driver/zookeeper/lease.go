@@ -87,6 +87,7 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	long := t.lease > lease // the holder may not have been notified: events may have been dropped
 	over := !t.until.IsZero() && now.After(t.until)
 	if held && !long && !over {
+		t.lease = max(t.lease, min(r.TTL, lease))
 		if until := now.Add(min(r.TTL, lease)); !t.until.IsZero() && until.After(t.until) {
 			t.until = until
 		}

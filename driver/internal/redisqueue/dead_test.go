@@ -249,6 +249,17 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		acquire("reads3", "sw", 0)
 		check("the lease of the last was over", "reads3")
+
+		// The same, and a writer comes before the first who waits.
+		acquire("dead7", "xw", 0)
+		die()
+		s.client.PExpire(t.Context(), s.main+keys[4], time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+		acquire("writes2", "xw", 0)
+		acquire("waits2", "xw", 0)
+		if got := records(); !slices.Equal(got, []string{"waits2"}) {
+			t.Errorf("redlock=%t, a writer waits behind a writer: records of %q", redlock, got)
+		}
 	}
 }
 

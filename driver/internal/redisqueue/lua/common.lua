@@ -42,13 +42,16 @@ local function mark()
 end
 
 -- tidy leaves nothing of a queue in which nobody waits, and reports whether nobody does. T stays for those who hold. If
--- P has ended before, so have X and S, by themselves, and the records of their tickets are still in T: without them T is made anew.
+-- it has more records than they, X and S have ended by themselves, and it is made anew without those of their tickets.
 local function tidy()
   if call('EXISTS', X, S) > 0 then return false end
-  local ended = call('DEL', P) == 0
+  call('DEL', P)
   if call('EXISTS', H) == 0 then
     call('DEL', T)
-  elseif call('HDEL', T, '*', '#') > 0 and ended then
+    return true
+  end
+  call('HDEL', T, '#')
+  if call('HLEN', T) > call('ZCARD', H) then
     local records = {}
     for _, id in ipairs(call('ZRANGE', H, '0', '-1')) do records[id] = call('HGET', T, id) or nil end
     call('DEL', T)
@@ -62,7 +65,7 @@ end
 local function enqueue(set, id, number, rec)
   tidy()
   call('ZADD', set, number, id)
-  call('HSET', T, id, rec, '*', '')
+  call('HSET', T, id, rec)
   if set == X then return end
   local _, limit = string.match(rec, HEAD)
   local most = tonumber(call('HGET', T, '#') or -1)

@@ -11,7 +11,7 @@
 --
 --   X  waiting, exclusive: ticket -> token    H  holding, shared: ticket -> token
 --   S  waiting, shared:    ticket -> token    E  holding, shared: ticket -> end of the lease
---   T  ticket -> "since channel limit ownerlength blob"; '#' -> largest limit that waits; '*' -> '', since a ticket waits
+--   T  ticket -> "since channel limit ownerlength blob"; '#' -> largest limit that waits
 --   P  channel of a waiting process -> until when it is taken for alive
 --   D  tombstones: ticket that was released, and whose requests may come yet -> when the tombstone may go
 --

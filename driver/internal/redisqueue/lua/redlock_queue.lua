@@ -9,7 +9,7 @@
 --
 --   X  waiting, exclusive: ticket -> number    H  holding, shared: ticket -> number
 --   S  waiting, shared:    ticket -> number    E  holding, shared: ticket -> end of the lease
---   T  ticket -> "round since channel limit ownerlength blob"; '#' -> largest limit that waits; '*' -> '', since a ticket waits
+--   T  ticket -> "round since channel limit ownerlength blob"; '#' -> largest limit that waits
 --   P  channel of a waiting process -> until when it is taken for alive
 --   D  a tombstone: the last round of a ticket that was released, and whose requests may come yet; it is there for
 --      five seconds, and its name ends with the ticket

@@ -99,3 +99,22 @@ func TestHalfAnAnswer(t *testing.T) {
 	defer cancel()
 	present(ctx, t, c)
 }
+
+// TestIdleAfterFirstAnswer: the bound for the first answer does not end a connection that is idle after it.
+func TestIdleAfterFirstAnswer(t *testing.T) {
+	t.Parallel()
+	c, err := Open(Options{Base: "/", Session: 10 * time.Second, Servers: []string{testbed.SharedZookeeper(t).Addr()}, Dial: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(false)
+	c.Start(func(*Session) {}, func(zk.Event) {})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	present(ctx, t, c)
+	n := c.Number()
+	time.Sleep(answerFirst + time.Second/2)
+	if !c.Same(n) {
+		t.Errorf("the state of the connection has changed %d times", c.Number()-n)
+	}
+}
