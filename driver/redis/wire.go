@@ -14,7 +14,7 @@ import (
 // WithReplicas, scan and getrange for listing; a Cluster needs cluster|slots and command
 // besides.
 const ACLCommands = "evalsha eval time get set del exists pttl pexpire " +
-	"hget hset hdel zadd zrem zscore zcard zcount zrange zrevrange zrangebyscore getrange " +
+	"hget hset hdel hlen zadd zrem zscore zcard zcount zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan wait"
 
 // millis is a lease in whole milliseconds, never shorter than requested, except that the

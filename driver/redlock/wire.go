@@ -14,7 +14,7 @@ import (
 // keys and the channels that begin with the prefix: ~locker:* &locker:*. scan and
 // getrange are for listing.
 const ACLCommands = "evalsha script|load time get set del exists pttl pexpire " +
-	"hget hset hdel zadd zrem zscore zcard zcount zrange zrevrange zrangebyscore getrange " +
+	"hget hset hdel hlen zadd zrem zscore zcard zcount zrange zrevrange zrangebyscore getrange " +
 	"publish subscribe unsubscribe ping select scan"
 
 // buckets is for how many sets of names a node keeps a fence.

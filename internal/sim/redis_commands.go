@@ -60,6 +60,7 @@ var redisCommands = map[string]redisCommand{
 	"HGET":          {false, false, 2, hget},
 	"HSET":          {true, true, 3, hset},
 	"HDEL":          {true, false, 2, hdel},
+	"HLEN":          {false, false, 1, hlen},
 	"ZADD":          {true, true, 3, zadd},
 	"ZREM":          {true, false, 2, zrem},
 	"ZSCORE":        {false, false, 2, zscore},
@@ -224,6 +225,14 @@ func hget(r *redisRun, a []string) any {
 		return v
 	}
 	return err
+}
+
+func hlen(r *redisRun, a []string) any {
+	h, err := contents(r, a[0], false, hashOf)
+	if err != nil {
+		return err
+	}
+	return int64(len(h))
 }
 
 func hset(r *redisRun, a []string) any {
