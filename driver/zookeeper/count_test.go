@@ -65,10 +65,15 @@ func TestRequests(t *testing.T) {
 	at := srv.URL() + "?session=10m"
 	ctx := ctxFor(t, time.Minute)
 	a, b := client(t, at), client(t, at)
+	long := 0 // cycles of a machine that stood still: a lock that is held for so long costs one more
 	cycle := func(name string) {
+		began := time.Now()
 		k := must[*locker.Lock](t)(a.Acquire(ctx, name))
 		if err := k.Release(ctx); err != nil {
 			t.Fatal(err)
+		}
+		if time.Since(began) >= 50*time.Millisecond {
+			long++
 		}
 	}
 	cycle("x")
@@ -79,8 +84,8 @@ func TestRequests(t *testing.T) {
 			cycle(fmt.Sprint("x", i%7)) // also names that are new
 		}
 	})
-	if r := got["packets_received"]; r != 2*n+1 { // with mntr's own
-		t.Errorf("%d requests for %d uncontended cycles, want 2 each", r, n)
+	if r := got["packets_received"]; r < 2*n+1 || r > 2*n+1+long { // with mntr's own
+		t.Errorf("%d requests for %d uncontended cycles, %d of them long, want 2 each", r, n, long)
 	}
 	k := must[*locker.Lock](t)(a.Acquire(ctx, "x"))
 	for mntr(t, srv)["watch_count"] == 0 { // the holder watches its node
