@@ -122,8 +122,11 @@ func (t *task) heartbeat() {
 	e, b := t.e, &t.e.book
 	t.next = time.Now().Add(e.heartbeatEvery())
 	b.mu.Lock()
-	process, registered := b.process, b.registered
+	process, registered, waits := b.process, b.registered, len(b.byID) > 0
 	b.mu.Unlock()
+	if !registered && !waits {
+		return // whoever waits first sends it
+	}
 	// If it is not registered although tickets wait, it has expired, or the answer to the first heartbeat was lost.
 	ctx, cancel := t.e.bound(t.e.life)
 	defer cancel()

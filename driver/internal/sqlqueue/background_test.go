@@ -73,7 +73,9 @@ func TestListensWhileItIsUsed(t *testing.T) {
 			}
 			pass(time.Hour)
 			cancel()
-			_ = <-ended
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("the wait has ended with %v", err)
+			}
 			if pass(listenFor - time.Second); runs() != 1 {
 				t.Error("it ends at once")
 			}
@@ -136,7 +138,9 @@ func TestListenerThatFails(t *testing.T) {
 			t.Errorf("%d of %d run", running, len(began))
 		}
 		cancel()
-		_ = <-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the wait has ended with %v", err)
+		}
 	})
 }
 

@@ -83,6 +83,8 @@ func TestAnswerAfterTheRowWasMadeAnew(t *testing.T) {
 			t.Errorf("after %v: %v", took, err)
 		}
 		cancel()
-		<-other
+		if err := <-other; !errors.Is(err, context.Canceled) {
+			t.Errorf("the other wait has ended with %v", err)
+		}
 	})
 }

@@ -60,7 +60,9 @@ func TestLeavesWhenNothingWaits(t *testing.T) {
 			t.Errorf("in 10 s %d heartbeats, joined %d times, %d have left", heartbeats.Load(), joined, len(s.gone()))
 		}
 		cancel()
-		_ = <-ended
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the wait has ended with %v", err)
+		}
 		pass(taskIdle - time.Second)
 		if len(s.gone()) > 0 {
 			t.Error("the process has left at once")
