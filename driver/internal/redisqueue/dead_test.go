@@ -46,6 +46,26 @@ func isToken(answer any) bool {
 	return is
 }
 
+// ask asks Redis, or a node of Redlock, for a ticket.
+func (s *script) ask(redlock bool, id string, number int64, ttl time.Duration, form, record string) {
+	s.t.Helper()
+	c := redisqueue.NewCall(redisqueue.Acquire, []string{s.main, "fence"}, id, ttl.Milliseconds(), record, form)
+	if redlock {
+		c = redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, ttl.Milliseconds(), form+"n", "bucket", 1, record)
+	}
+	s.run(c)
+}
+
+// leave releases a ticket there.
+func (s *script) leave(redlock bool, id string) {
+	s.t.Helper()
+	c := redisqueue.NewCall(redisqueue.Release, []string{s.main}, id, 0)
+	if redlock {
+		c = redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", "")
+	}
+	s.run(c)
+}
+
 // TestDeadProcessesDoNotAddUp: of processes that have waited and are dead, nothing adds up in a queue that is never empty, and
 // to remove it costs a request of the next process little.
 func TestDeadProcessesDoNotAddUp(t *testing.T) {
@@ -58,19 +78,7 @@ func TestDeadProcessesDoNotAddUp(t *testing.T) {
 		acquire := func(id, form string) {
 			t.Helper()
 			number++
-			c := redisqueue.NewCall(redisqueue.Acquire, []string{s.main, "fence"}, id, 60_000, id+" 0 0 ", form)
-			if redlock {
-				c = redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form+"n", "bucket", 1, id+" 0 0 ")
-			}
-			s.run(c)
-		}
-		release := func(id string) {
-			t.Helper()
-			c := redisqueue.NewCall(redisqueue.Release, []string{s.main}, id, 0)
-			if redlock {
-				c = redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", "")
-			}
-			s.run(c)
+			s.ask(redlock, id, number, time.Minute, form, id+" 0 0 ")
 		}
 		if redlock {
 			lives = s.main + ":rp"
@@ -84,7 +92,7 @@ func TestDeadProcessesDoNotAddUp(t *testing.T) {
 					id, before = "p"+strconv.Itoa(i), id
 					acquire(id, form)
 					if i > 0 {
-						release(before)
+						s.leave(redlock, before)
 						s.client.ZAdd(t.Context(), lives, redis.Z{Score: 1, Member: before})
 					}
 				}
@@ -104,29 +112,14 @@ func TestReleasedTicketsDoNotAddUp(t *testing.T) {
 	for _, redlock := range []bool{false, true} {
 		for _, kinds := range []string{"x", "s", "xs", "xxsxss"} {
 			s := newScript(t)
-			acquire := func(i int) {
-				t.Helper()
-				id, form := fmt.Sprint("id", i), string(kinds[i%len(kinds)])+"w"
-				if number++; redlock {
-					s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form+"n", "bucket", 1, "channel 0 0 "))
-				} else {
-					s.acquire(id, form, time.Minute)
-				}
-			}
-			release := func(i int) {
-				t.Helper()
-				if id := fmt.Sprint("id", i); redlock {
-					s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", ""))
-				} else {
-					s.release(id, 0)
-				}
-			}
+			id := func(i int) string { return fmt.Sprint("id", i) }
 			var sizes []int64
 			const queue, all = 3, 24
 			for i := range all {
-				acquire(i)
+				number++
+				s.ask(redlock, id(i), number, time.Minute, string(kinds[i%len(kinds)])+"w", "channel 0 0 ")
 				if i >= queue {
-					release(i - queue)
+					s.leave(redlock, id(i-queue))
 				}
 				sizes = append(sizes, s.size())
 			}
@@ -134,7 +127,7 @@ func TestReleasedTicketsDoNotAddUp(t *testing.T) {
 				t.Errorf("redlock %v, %s: %d entries, and %d after %d more tickets", redlock, kinds, before, after, all/2)
 			}
 			for i := range queue {
-				release(all - queue + i)
+				s.leave(redlock, id(all-queue+i))
 			}
 			if keys := s.client.Keys(t.Context(), s.main+"*").Val(); len(keys) > 0 {
 				t.Errorf("redlock %v, %s: %q stay", redlock, kinds, keys)
@@ -166,23 +159,10 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 		}
 		acquire := func(id, form string, limit int) {
 			t.Helper()
-			record := fmt.Sprintf("%s %d 0 ", id, limit) // each has a process of its own
-			c := redisqueue.NewCall(redisqueue.Acquire, []string{s.main, "fence"}, id, time.Hour.Milliseconds(), record, form)
-			if redlock {
-				if numbers[id] == 0 {
-					numbers[id] = first + int64(len(numbers))
-				}
-				c = redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, numbers[id], time.Hour.Milliseconds(), form+"n", "bucket", 1, record)
+			if numbers[id] == 0 {
+				numbers[id] = first + int64(len(numbers))
 			}
-			s.run(c)
-		}
-		release := func(id string) {
-			t.Helper()
-			c := redisqueue.NewCall(redisqueue.Release, []string{s.main}, id, 0)
-			if redlock {
-				c = redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, id, "", "")
-			}
-			s.run(c)
+			s.ask(redlock, id, numbers[id], time.Hour, form, fmt.Sprintf("%s %d 0 ", id, limit)) // each has a process of its own
 		}
 		die := func() { // all who wait, a while ago
 			t.Helper()
@@ -220,7 +200,7 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 		check("another reads", "reads", "reads2")
 		acquire("dead2", "xw", 0)
 		die()
-		release("reads")
+		s.leave(redlock, "reads")
 		check("one reads no more", "reads2")
 		acquire("dead3", "xw", 0)
 		die()
@@ -230,15 +210,15 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 		die()
 		acquire("permit", "sw", 3)
 		check("another has a permit", "permit", "reads2")
-		release("reads2")
+		s.leave(redlock, "reads2")
 
 		acquire("writes", "xw", 0)
 		acquire("dead6", "xw", 0)
-		release("permit")
+		s.leave(redlock, "permit")
 		acquire("writes", "xw", 0) // confirms it
 		die()
 		acquire("waits", "sw", 0)
-		release("writes")
+		s.leave(redlock, "writes")
 		acquire("waits", "sw", 0)
 		check("a writer held meanwhile", "waits")
 

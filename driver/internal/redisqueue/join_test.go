@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +94,19 @@ func TestJoin(t *testing.T) {
 	}
 	if holder := client.Get(t.Context(), keys.Main("name")).Val(); len(holder) < 8 || holder[7] != 'c' {
 		t.Errorf("%q holds, want c", holder)
+	}
+}
+
+// TestJoinAfterDeadWaiters: a run of the first who wait leaves no record of those who have died before.
+func TestJoinAfterDeadWaiters(t *testing.T) {
+	t.Parallel()
+	client, p, keys := newJoins(t)
+	runJoined(t, p, acquireCall(keys, "name", "holds"))
+	records := keys.Main("name") + ":t"
+	client.HSet(t.Context(), records, "dead", "1 process 0 0 ") // its set has ended by itself
+	runJoined(t, p, acquireCall(keys, "name", "a"), acquireCall(keys, "name", "b"))
+	if ids := client.HKeys(t.Context(), records).Val(); len(ids) != 2 || slices.Contains(ids, "dead") {
+		t.Errorf("records of %q, want of a and b", ids)
 	}
 }
 
