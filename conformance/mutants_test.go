@@ -66,7 +66,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.AskedAtTheRepeat:  `ownership/acquire-asked-again-late`,
 	mutant.ReadersEarly:      `expiry/fixed-lease expiry/short-lease loss/late-grant`,
 	mutant.PermitsEarly:      `expiry/fixed-lease expiry/short-lease`,
-	mutant.TriesEarly:        `expiry/fixed-lease`,
+	mutant.TriesEarly:        `expiry/fixed-lease expiry/short-lease`,
 	mutant.WaitedEarly:       `loss/late-grant`,
 	mutant.ReadersRenewed:    `expiry/extended-lease`,
 	mutant.BatchReversed:     `expiry/renewed-together`,
