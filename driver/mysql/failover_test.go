@@ -289,6 +289,20 @@ func TestReadOnlyServerIsUnavailable(t *testing.T) {
 	must(t, d.Release(t.Context(), r.Hold(g.Token)))
 }
 
+// So does one whose tables are read only. The error is that of innodb_read_only, which a server has to be started with.
+func TestReadOnlyTableIsUnavailable(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		_, d, prefix := fresh(t, db)
+		do(t, db, "CREATE TABLE "+prefix+"_part (n INT) ENGINE=MyISAM")
+		do(t, db, "CREATE TABLE "+prefix+"_all (n INT) ENGINE=MERGE UNION=("+prefix+"_part) INSERT_METHOD=NO")
+		_, err := db.ExecContext(t.Context(), "INSERT INTO "+prefix+"_all VALUES (1)")
+		if class := d.Store().Class(err); err == nil || class != sqlqueue.Undone|sqlqueue.Down {
+			t.Errorf("%v: class %d", err, class)
+		}
+	})
+}
+
 // Tokens grow over a failover to a replica that has lost the last commits: of a name that was held, of
 // one that was free, and of one that is new to the replica.
 func TestTokensGrowOverALossyFailover(t *testing.T) {
