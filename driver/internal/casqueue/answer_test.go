@@ -309,3 +309,16 @@ func TestOldReadingBesideWrite(t *testing.T) {
 		})
 	}
 }
+
+// A call after Close fails, and its change does not stay.
+func TestCallAfterClose(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open()
+		b.take(e, request("a", "1"))
+		_ = e.Close()
+		if err := e.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); !errors.Is(err, driver.ErrClosed) {
+			b.Errorf("a release after Close: %v, want ErrClosed", err)
+		}
+		b.books(e)
+	})
+}

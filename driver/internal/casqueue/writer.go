@@ -86,9 +86,12 @@ func (e *Engine) fileOf(key string) *file {
 	return f
 }
 
-// submit asks for a change. With mu held.
+// submit asks for a change. After Close it drops it: the contexts of all callers end. With mu held.
 func (e *Engine) submit(f *file, c *change) {
 	c.ended = make(chan struct{})
+	if e.closed {
+		return
+	}
 	f.changes = append(f.changes, c)
 	if !f.writing {
 		f.writing = e.spawn(func() { e.write(f) })
