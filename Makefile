@@ -37,10 +37,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 
 # Most of the time the tests wait for leases to end: packages, and the tests of one, go side by
-# side on two processors as on more. Three packages leave the processors some air: with four, stores
-# answer late now and then. What is compiled and linked meanwhile does not hold the tests up.
-# `make lint` runs vet.
-TEST := go test -p 3 -parallel 8 -vet=off -toolexec "nice -n 19" -timeout $(TIMEOUT)
+# side on two processors as on more. Two packages leave the processors some air: with three, stores
+# on a slow machine answer late now and then. What is compiled and linked meanwhile does not hold the
+# tests up. `make lint` runs vet.
+TEST := go test -p 2 -parallel 8 -vet=off -toolexec "nice -n 19" -timeout $(TIMEOUT)
 
 # DynamoDB Local needs a processor for a millisecond for each request. It goes beside packages that
 # hardly need one. driver/all, which uses every server, comes last of the others.
