@@ -149,7 +149,7 @@ func (e *Engine) lease(ttl time.Duration) time.Duration {
 
 // Release implements driver.Driver.
 func (e *Engine) Release(ctx context.Context, h driver.Hold) error {
-	return e.remove(ctx, h.Name, func(r *record) bool { return r.ID == h.ID && (h.Token == 0 || r.Token == h.Token) })
+	return e.remove(ctx, h.Name, func(r *record) bool { return r.ID == h.ID })
 }
 
 // Break implements driver.Breaker.
