@@ -369,3 +369,100 @@ func TestShortenBehindASlowWrite(t *testing.T) {
 		})
 	}
 }
+
+// What others have observed counts by the clock by which they did, of the record and the heartbeat as they are now, and
+// makes neither younger.
+func TestRecall(t *testing.T) {
+	const at = time.Hour // what the clock shows
+	for _, c := range []struct {
+		present, observed, read string // clocks
+		heartbeat               string
+		ago                     time.Duration
+		fixed                   bool
+		record, beat            time.Duration // since when they have not changed
+	}{
+		{"a", "a", "a", "beat", 10 * time.Second, false, 10 * time.Second, 10 * time.Second},
+		{"", "a", "a", "beat", 10 * time.Second, false, 10 * time.Second, 10 * time.Second},
+		{"a", "a", "a", "", 10 * time.Second, true, 10 * time.Second, time.Second},
+		{"a", "a", "a", "beat", 500 * time.Millisecond, false, time.Second, time.Second},
+		{"a", "a", "a", "older", 10 * time.Second, false, time.Second, time.Second},
+		{"b", "b", "a", "beat", 10 * time.Second, false, time.Second, time.Second},
+		{"b", "a", "a", "beat", 10 * time.Second, false, time.Second, time.Second},
+	} {
+		bubble(t, func(b *bed) {
+			e, _ := b.open()
+			now := time.Now()
+			seen := &sighting{content: "beat", since: now.Add(-time.Second)}
+			r := &record{ID: "1", Process: "p", seen: seen.since, Observed: &observation{c.observed, at - c.ago, c.heartbeat}}
+			if c.fixed {
+				r.hold(time.Minute, true)
+				r.seen, r.Observed = seen.since, &observation{c.observed, at - c.ago, c.heartbeat}
+			}
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.clock, e.heartbeats["p"] = c.present, seen
+			e.recall(r, Time{c.read, at, at}, now)
+			if now.Sub(r.seen) != c.record || now.Sub(seen.since) != c.beat {
+				b.Errorf("%+v: the record has stood for %v, and the heartbeat for %v", c, now.Sub(r.seen), now.Sub(seen.since))
+			}
+		})
+	}
+}
+
+// Nothing is told of a record that was read and not looked at yet: nobody knows since when it has been there.
+func TestTellsOnlyWhatItSaw(t *testing.T) {
+	for _, saw := range []bool{true, false} {
+		bubble(t, func(b *bed) {
+			holder, _ := b.open()
+			b.take(holder, request("a", "1"))
+			e, p := b.open()
+			e.mu.Lock()
+			f := e.fileOf(e.key("a"))
+			e.mu.Unlock()
+			if err := e.read(b.Context(), f); err != nil {
+				b.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			e.mu.Lock()
+			if !saw {
+				f.doc.Queues[0].Tickets[0].seen = time.Time{}
+			}
+			e.mu.Unlock()
+			if err := e.tell(b.Context(), p, f); err != nil {
+				b.Fatal(err)
+			}
+			if told := strings.Contains(b.text("a"), `"b":`); told != saw {
+				b.Errorf("seen %t, told %t: %s", saw, told, b.text("a"))
+			}
+		})
+	}
+}
+
+// A process vouches for the first lease of a ticket only: one that began after the clock was read was not there then.
+func TestVouchesForFirstLease(t *testing.T) {
+	for _, renewed := range []bool{false, true} {
+		bubble(t, func(b *bed) {
+			e, p := b.open()
+			r := request("a", "1")
+			r.TTL = 10 * time.Second
+			g := b.take(e, r)
+			e.mu.Lock()
+			mine := e.tickets["1"]
+			e.mu.Unlock()
+			p.with(func(verb, _ string) fault {
+				if verb == "time" && renewed {
+					if err := e.Renew(b.Context(), r.Hold(g.Token), 2*r.TTL); err != nil {
+						b.Error(err)
+					}
+				}
+				return fine
+			})
+			if err := e.vouch(b.Context(), mine); err != nil {
+				b.Fatal(err)
+			}
+			if told := strings.Contains(b.text("a"), `"b":`); told == renewed {
+				b.Errorf("renewed %t, vouched for %t: %s", renewed, told, b.text("a"))
+			}
+		})
+	}
+}
