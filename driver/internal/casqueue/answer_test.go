@@ -322,3 +322,29 @@ func TestCallAfterClose(t *testing.T) {
 		b.books(e)
 	})
 }
+
+// What a caller has asked for is not done once the caller has left, if it waited for its turn until then.
+func TestCallerLeftBeforeWrite(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		g := b.take(e, request("a", "1"))
+		p.once("put", slow)
+		joined := make(chan struct{})
+		go func() {
+			r := request("a", "2")
+			r.Wait, r.Joined = true, func() { close(joined) }
+			_, _ = e.Acquire(b.Context(), r)
+		}()
+		time.Sleep(10 * time.Millisecond) // it is being written
+		ctx, cancel := context.WithTimeout(b.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := e.Break(ctx, "a", g.Token); !errors.Is(err, context.DeadlineExceeded) {
+			b.Errorf("a break behind a slow write: %v", err)
+		}
+		<-joined
+		time.Sleep(time.Second)
+		if ids := b.queue(e, "a"); len(ids) != 2 || ids[0] != "1" {
+			b.Errorf("the queue is %v after a break whose caller had left, want 1 and 2", ids)
+		}
+	})
+}
