@@ -104,6 +104,7 @@ func (k *Lock) releaseGroup(ctx context.Context) (ended []*lease, err error) {
 	again := k.gone
 	k.gone = true
 	k.mu.Unlock()
+	k.end(ErrReleased)
 	c := k.members[0].c
 	if again {
 		if !errors.Is(before, ErrLost) {
@@ -111,7 +112,6 @@ func (k *Lock) releaseGroup(ctx context.Context) (ended []*lease, err error) {
 		}
 		return nil, c.fail("release all", k.Name(), before)
 	}
-	k.end(ErrReleased)
 	ended, gone, err := k.releaseMembers(ctx, c.releaseTimeout)
 	if gone || errors.Is(before, ErrReleased) { // by Close, or one of the members alone
 		err = errors.Join(c.fail("release all", k.Name(), ErrReleased), err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -485,10 +486,19 @@ func TestGroupReleasedTwiceAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		contexts := make([]context.Context, 100)
+		for i := range contexts {
+			contexts[i] = k.Context(t.Context())
+		}
 		var group sync.WaitGroup
 		errs := make([]error, 2)
 		for i := range errs {
-			group.Go(func() { errs[i] = k.Release(t.Context()) })
+			group.Go(func() {
+				errs[i] = k.Release(t.Context())
+				if slices.ContainsFunc(contexts, func(c context.Context) bool { return c.Err() == nil }) || k.Err() == nil {
+					t.Errorf("Release returned %v before the group had ended", errs[i])
+				}
+			})
 		}
 		group.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), locker.ErrReleased) {
