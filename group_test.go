@@ -507,3 +507,52 @@ func TestGroupReleasedTwiceAtOnce(t *testing.T) {
 		_ = l.Close()
 	}
 }
+
+// A group that was not acquired blocks nobody: the minimum hold is for the work that its holder
+// has begun.
+func TestGroupThatFailsLeavesNoMinimumHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l, other := locker.New(s), locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		blocker := acquire(t, other, "b")
+		for _, wait := range []time.Duration{0, time.Second} {
+			_, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"}, locker.WithMinHold(time.Hour), locker.WithWait(wait))
+			want(t, err, locker.ErrNotAcquired)
+			time.Sleep(time.Second)
+			k, err := other.TryAcquire(t.Context(), "a")
+			if err != nil {
+				t.Fatalf("after a wait of %v: %v", wait, err)
+			}
+			release(t, k)
+		}
+		release(t, blocker)
+	})
+}
+
+// What the same owner has acquired meanwhile keeps its minimum hold.
+func TestGroupThatFailsKeepsTheMinimumHoldOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l, other := locker.New(s), locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		blocker := acquire(t, other, "b")
+		hold := []locker.Option{locker.WithMinHold(time.Hour), locker.WithOwner("me")}
+		failed := make(chan error)
+		go func() {
+			_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"}, append(hold, locker.WithWait(time.Second))...)
+			failed <- err
+		}()
+		synctest.Wait()
+		release(t, acquire(t, l, "a", hold...))
+		want(t, <-failed, locker.ErrNotAcquired)
+		time.Sleep(time.Minute)
+		_, err := other.TryAcquire(t.Context(), "a")
+		want(t, err, locker.ErrNotAcquired)
+		time.Sleep(time.Hour)
+		release(t, acquire(t, other, "a"))
+		release(t, blocker)
+	})
+}
