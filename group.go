@@ -17,7 +17,8 @@ import (
 // that callers with the same names in different orders do not deadlock. A name that
 // is given twice is taken once. A wait limit (WithWait, WithDefaults) bounds the
 // whole call, which returns within 100 ms after that, as Acquire does. If a member is
-// lost while another name is waited for, the wait ends with ErrLost.
+// lost while another name is waited for, the wait ends with ErrLost. When it
+// fails, its members are released, without their minimum holds (WithMinHold).
 //
 // The Lock that it returns ends when any of its members is lost. Its Context
 // re-enters each of them. Fencing is per name: a resource compares the token of its
@@ -87,9 +88,12 @@ const opAll = "acquire all"
 // that has failed may have come back 80 ms after its limit: see undoWait.
 const undoAllWait = 15 * time.Millisecond
 
-// giveUp releases the members that were acquired. What the store has not confirmed
-// after undoAllWait is removed in the background.
+// giveUp releases the members that were acquired, without their minimum holds. What the store
+// has not confirmed after undoAllWait is removed in the background.
 func (k *Lock) giveUp(ctx context.Context) {
+	for _, m := range k.members {
+		m.c.leases.waiveMinHold(m.lease)
+	}
 	_, _ = waitForRelease(undoAllWait, func() ([]*lease, error) {
 		ended, _, err := k.releaseMembers(ctx, undoWait)
 		return ended, err
@@ -104,6 +108,7 @@ func (k *Lock) releaseGroup(ctx context.Context) (ended []*lease, err error) {
 	again := k.gone
 	k.gone = true
 	k.mu.Unlock()
+	k.end(ErrReleased)
 	c := k.members[0].c
 	if again {
 		if !errors.Is(before, ErrLost) {
@@ -111,7 +116,6 @@ func (k *Lock) releaseGroup(ctx context.Context) (ended []*lease, err error) {
 		}
 		return nil, c.fail("release all", k.Name(), before)
 	}
-	k.end(ErrReleased)
 	ended, gone, err := k.releaseMembers(ctx, c.releaseTimeout)
 	if gone || errors.Is(before, ErrReleased) { // by Close, or one of the members alone
 		err = errors.Join(c.fail("release all", k.Name(), ErrReleased), err)

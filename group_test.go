@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -485,10 +486,19 @@ func TestGroupReleasedTwiceAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		contexts := make([]context.Context, 100)
+		for i := range contexts {
+			contexts[i] = k.Context(t.Context())
+		}
 		var group sync.WaitGroup
 		errs := make([]error, 2)
 		for i := range errs {
-			group.Go(func() { errs[i] = k.Release(t.Context()) })
+			group.Go(func() {
+				errs[i] = k.Release(t.Context())
+				if slices.ContainsFunc(contexts, func(c context.Context) bool { return c.Err() == nil }) || k.Err() == nil {
+					t.Errorf("Release returned %v before the group had ended", errs[i])
+				}
+			})
 		}
 		group.Wait()
 		if (errs[0] == nil) == (errs[1] == nil) || !errors.Is(errors.Join(errs...), locker.ErrReleased) {
@@ -496,4 +506,53 @@ func TestGroupReleasedTwiceAtOnce(t *testing.T) {
 		}
 		_ = l.Close()
 	}
+}
+
+// A group that was not acquired blocks nobody: the minimum hold is for the work that its holder
+// has begun.
+func TestGroupThatFailsLeavesNoMinimumHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l, other := locker.New(s), locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		blocker := acquire(t, other, "b")
+		for _, wait := range []time.Duration{0, time.Second} {
+			_, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"}, locker.WithMinHold(time.Hour), locker.WithWait(wait))
+			want(t, err, locker.ErrNotAcquired)
+			time.Sleep(time.Second)
+			k, err := other.TryAcquire(t.Context(), "a")
+			if err != nil {
+				t.Fatalf("after a wait of %v: %v", wait, err)
+			}
+			release(t, k)
+		}
+		release(t, blocker)
+	})
+}
+
+// What the same owner has acquired meanwhile keeps its minimum hold.
+func TestGroupThatFailsKeepsTheMinimumHoldOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		l, other := locker.New(s), locker.New(s.Join())
+		defer l.Close()
+		defer other.Close()
+		blocker := acquire(t, other, "b")
+		hold := []locker.Option{locker.WithMinHold(time.Hour), locker.WithOwner("me")}
+		failed := make(chan error)
+		go func() {
+			_, err := locker.AcquireAll(context.Background(), l, []string{"a", "b"}, append(hold, locker.WithWait(time.Second))...)
+			failed <- err
+		}()
+		synctest.Wait()
+		release(t, acquire(t, l, "a", hold...))
+		want(t, <-failed, locker.ErrNotAcquired)
+		time.Sleep(time.Minute)
+		_, err := other.TryAcquire(t.Context(), "a")
+		want(t, err, locker.ErrNotAcquired)
+		time.Sleep(time.Hour)
+		release(t, acquire(t, other, "a"))
+		release(t, blocker)
+	})
 }

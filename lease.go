@@ -31,7 +31,7 @@ type lease struct {
 	owned    *owned        // by which its explicit owner re-enters it, or nil
 	maxLease time.Duration // the longest lease that the store gives; 0: as asked
 	began    time.Time     // the time of the grant
-	minHold  time.Duration // of the request
+	minHold  time.Duration // of the request; constant, but for waiveMinHold
 	observed *observed     // nil without observers
 
 	heapNode    // when the goroutine acts on it
@@ -45,6 +45,7 @@ type lease struct {
 	renewAt     time.Time     // the next renewal
 	renewing    bool          // a renewal is under way
 	provisional bool          // the store has not been asked for the whole length yet
+	reentered   bool          // other callers may rely on the minimum hold
 
 	first  Lock     // the first handle, allocated with the lease
 	single [1]*Lock // backs handles while there is one

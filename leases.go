@@ -93,8 +93,19 @@ func (ls *leases) reenter(l *lease, k *Lock, r *request) (short bool, err error)
 		return false, invalid("minimum hold %v: a re-entry cannot ask for more than the first acquisition did (%v)", r.minHold, l.minHold)
 	}
 	renewed := l.renewers > 0
+	l.reentered = true
 	l.addHandle(k, r)
 	return r.ttl > l.ttl || (r.fixed || !renewed) && l.validUntil.Sub(now) < r.ttl-ls.marginOf(r.ttl), nil
+}
+
+// waiveMinHold ends the minimum hold of a lease whose caller did not get the lock, unless others
+// have re-entered it.
+func (ls *leases) waiveMinHold(l *lease) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if l.state == held && !l.reentered {
+		l.minHold = 0
+	}
 }
 
 // atLeast makes renewals of a lease ask for ttl or more.

@@ -41,8 +41,9 @@ import (
 // # Tokens
 //
 // The fencing token is the token of one store, the authority: the last store, unless
-// [AllDriver.Authority] names another. Inspect shows a waiter with its number on the
-// first store until it has one on the authority.
+// [AllDriver.Authority] names another. Inspect shows a ticket with its number on the
+// first store until it has one on the authority, and as held while it is on its way there.
+// coord.Barrier needs numbers that stay, and that order the queue: those of the first store.
 //
 // # Moving to another store
 //

@@ -27,6 +27,10 @@ import (
 //   - one that dies, for the rest of its lease;
 //   - one that gives up, until its ticket is released;
 //   - one that comes in an outage, perhaps before it has the store's answer.
+//
+// Parties pass by their tokens, whose order has to be that of the queue. So on
+// compose.All the first store has to be the authority: otherwise a party may wait
+// on when the others have passed with it.
 type Barrier struct {
 	l    locker.Locker
 	name string
@@ -58,7 +62,7 @@ func (b *Barrier) Wait(ctx context.Context) error {
 		return fmt.Errorf("barrier %q: %w", b.name, err)
 	}
 	err = k.Do(ctx, func(context.Context) error {
-		return await(ctx, b.l, b.name+pollSuffix, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
+		return await(ctx, b.l, b.name+pollSuffix, b.ttl, func(ctx context.Context) (bool, error) { return b.pass(ctx, k) })
 	})
 	if lost := new(locker.DoError); errors.As(err, &lost) {
 		err = lost.Result // it counts whether the ticket was there when pass looked
@@ -151,7 +155,7 @@ const keepTrips = 10 * time.Second
 func (b *Barrier) trip(ctx context.Context, last uint64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.ttl)
 	defer cancel()
-	keep := 2*b.ttl + keepTrips
+	keep := max(b.ttl, 2*b.ttl+keepTrips) // b.ttl if the sum overflows
 	for {
 		k, err := locker.NewRWMutex(b.l, b.name+tripSuffix).RLock(ctx, locker.WithoutDefaults(), locker.WithNote(strconv.FormatUint(last, 10)),
 			locker.WithMinHold(keep), locker.WithTTL(keep), locker.WithoutReentry())

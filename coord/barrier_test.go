@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"sync"
@@ -13,7 +14,10 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/compose"
 	"github.com/lockerproject/locker/coord"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/memory"
 	"github.com/lockerproject/locker/internal/memorytest"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -102,6 +106,70 @@ func TestBarrierCycles(t *testing.T) {
 		}
 		group.Wait()
 	})
+}
+
+// A trip is kept for as long as can be said if twice the length of the leases cannot.
+func TestBarrierOfEndlessLeases(t *testing.T) {
+	for _, ttl := range []time.Duration{math.MaxInt64 / 2, math.MaxInt64/2 + 1, math.MaxInt64} {
+		synctest.Test(t, func(t *testing.T) {
+			bed := memorytest.New(t)
+			var group sync.WaitGroup
+			for i := range 2 {
+				l := newLocker(bed)
+				b, err := coord.NewBarrier(l, "b", 2, ttl)
+				if err != nil {
+					t.Fatal(err)
+				}
+				group.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if err := b.Wait(ctx); err != nil {
+						t.Errorf("TTL %d, party %d: %v", ttl, i, err)
+					}
+				})
+			}
+			group.Wait()
+			time.Sleep(time.Minute)
+			if q, err := bed.Space.Inspect(t.Context(), "b#trip"); err != nil || len(q) == 0 {
+				t.Errorf("TTL %d: the trip ended before the leases of the parties: %+v, %v", ttl, q, err)
+			}
+		})
+	}
+}
+
+// slow is a store that takes long to get a request for a ticket.
+type slow struct {
+	*memory.Driver
+	by time.Duration
+}
+
+func (s *slow) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	time.Sleep(s.by)
+	return s.Driver.Acquire(ctx, r)
+}
+
+// On several stores, whose first is the authority, parties that overtake each other on the
+// way to the second pass together.
+func TestBarrierOnSeveralStores(t *testing.T) {
+	for _, by := range []time.Duration{0, 50 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			stores := [2]*memory.Driver{memory.New(), memory.New()}
+			var group sync.WaitGroup
+			for i, by := range []time.Duration{100 * time.Millisecond, by} {
+				l := locker.New(compose.All(stores[0].Join(), &slow{stores[1].Join(), by}).Authority(0))
+				defer l.Close()
+				group.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+					if err := barrier(t, l, "b", 2).Wait(ctx); err != nil {
+						t.Errorf("party %d: %v", i, err)
+					}
+				})
+			}
+			group.Wait()
+		})
+	}
 }
 
 // Twice as many parties as pass at a time: they pass in the order in which they came.

@@ -2,6 +2,7 @@ package coord_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,46 @@ func TestDefaultsDoNotEndAWait(t *testing.T) {
 		})
 		if err != nil || !ran {
 			t.Errorf("ran: %v, %v", ran, err)
+		}
+	})
+}
+
+// Parties wait, and a job runs, also if the safety margin of the Locker is longer than the
+// leases that the caller does not choose.
+func TestWideSafetyMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := memorytest.New(t).Join(locker.WithSafetyMargin(time.Minute))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		b, err := coord.NewBarrier(l, "b", 2, 2*time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := latch(t, l, 2, time.Hour)
+		var group sync.WaitGroup
+		for i, party := range []string{"a", "b"} {
+			group.Go(func() {
+				time.Sleep(time.Duration(i) * time.Minute)
+				if err := a.CountDown(ctx, party); err != nil {
+					t.Error(err)
+				}
+				if err := a.Wait(ctx); err != nil {
+					t.Error(err)
+				}
+				if err := b.Wait(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		for i := range 2 {
+			ran, err := coord.Once(ctx, l, "job", 10*time.Minute, func(context.Context) error { return nil })
+			if err != nil || ran != (i == 0) {
+				t.Errorf("call %d: ran %v, %v", i, ran, err)
+			}
+		}
+		if _, err := coord.Once(ctx, l, "short", time.Minute, func(context.Context) error { return nil }); !errors.Is(err, locker.ErrInvalidOption) {
+			t.Errorf("a period within the margin: %v", err)
 		}
 	})
 }

@@ -63,20 +63,24 @@ func check(what string, l locker.Locker, name string, n int) error {
 }
 
 // await calls try until it reports true or ctx ends. Of all calls of await with the
-// same lock, the holder of the lock polls often.
-func await(ctx context.Context, l locker.Locker, lock string, try func(ctx context.Context) (bool, error)) error {
+// same lock, the holder of the lock polls often. The lease of that lock is as long as
+// longest if the safety margin of the Locker is longer than pollTTL.
+func await(ctx context.Context, l locker.Locker, lock string, longest time.Duration, try func(ctx context.Context) (bool, error)) error {
 	w := &waiter{try: try}
 	poller := locker.NewMutex(l, lock)
+	ttl := pollTTL
 	for {
 		if w.once(ctx) {
 			return w.err
 		}
-		err := poller.Do(ctx, w.poll, locker.WithoutDefaults(), locker.WithWait(pollWait), locker.WithTTL(pollTTL), locker.WithoutReentry())
+		err := poller.Do(ctx, w.poll, locker.WithoutDefaults(), locker.WithWait(pollWait), locker.WithTTL(ttl), locker.WithoutReentry())
 		switch {
 		case w.over:
 			return w.err
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, locker.ErrInvalidOption) && ttl < longest:
+			ttl = longest
 		case errors.Is(err, locker.ErrUnavailable):
 			retry.Sleep(ctx, pauseMost, nil)
 		case err == nil, errors.Is(err, locker.ErrNotAcquired), errors.Is(err, locker.ErrLost):

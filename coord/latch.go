@@ -71,7 +71,7 @@ func (l *Latch) Missing(ctx context.Context) (int, error) {
 
 // Wait returns nil when the latch is open.
 func (l *Latch) Wait(ctx context.Context) error {
-	err := await(ctx, l.l, l.name+pollSuffix, func(ctx context.Context) (bool, error) {
+	err := await(ctx, l.l, l.name+pollSuffix, l.keep, func(ctx context.Context) (bool, error) {
 		missing, err := l.Missing(ctx)
 		return err == nil && missing == 0, err
 	})

@@ -16,7 +16,7 @@ import (
 // not repeated before the next. If fn runs for longer than the period, the lock is
 // renewed, and nobody else begins meanwhile. If the process dies after the period has
 // passed, somebody else can begin when the lease ends, which is as long as the period
-// and at most 30 s.
+// and at most 30 s, unless the safety margin of the Locker is longer than that.
 //
 // If every instance starts a job by its own clock, for example every minute, choose
 // a period that is much longer than the clocks differ, and shorter than a minute by
@@ -35,10 +35,15 @@ func Once(ctx context.Context, l locker.Locker, name string, period time.Duratio
 	case fn == nil:
 		return false, invalid("once", name, "no function to run")
 	}
-	err = locker.NewMutex(l, name).Do(ctx, func(ctx context.Context) error { // whatever the Locker's defaults are
+	job := locker.NewMutex(l, name, locker.WithoutDefaults(), locker.WithMinHold(period), locker.WithWait(0), locker.WithoutReentry())
+	run := func(ctx context.Context) error {
 		ran = true
 		return fn(ctx)
-	}, locker.WithoutDefaults(), locker.WithMinHold(period), locker.WithTTL(min(period, locker.DefaultTTL)), locker.WithWait(0), locker.WithoutReentry())
+	}
+	err = job.Do(ctx, run, locker.WithTTL(min(period, locker.DefaultTTL)))
+	if !ran && errors.Is(err, locker.ErrInvalidOption) { // the safety margin of the Locker is longer than that
+		err = job.Do(ctx, run, locker.WithTTL(period))
+	}
 	if !ran && errors.Is(err, locker.ErrNotAcquired) && !errors.Is(err, locker.ErrUnavailable) {
 		return false, nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/internal/retry"
@@ -49,9 +50,17 @@ func (t *Term) announce(ctx context.Context) {
 func (t *Term) hold(ctx context.Context) (*locker.Lock, error) {
 	e := t.e
 	term := locker.NewMutex(e.l, e.termName(t.Token()))
-	k, err := term.Lock(ctx, e.ticket("", e.ttl-e.ttl/3)...)
-	if errors.Is(err, locker.ErrInvalidOption) { // the safety margin is longer than that
-		k, err = term.Lock(ctx, e.ticket("", e.ttl)...)
+	return e.leased(e.ttl-e.ttl/3, func(ttl time.Duration) (*locker.Lock, error) {
+		return term.Lock(ctx, e.ticket("", ttl)...)
+	})
+}
+
+// leased acquires with a lease of ttl or, if that is too short for the safety margin of the
+// Locker, with one as long as the leader's.
+func (e *Election) leased(ttl time.Duration, acquire func(ttl time.Duration) (*locker.Lock, error)) (*locker.Lock, error) {
+	k, err := acquire(ttl)
+	if errors.Is(err, locker.ErrInvalidOption) {
+		k, err = acquire(e.ttl)
 	}
 	return k, err
 }

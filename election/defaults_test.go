@@ -2,6 +2,7 @@ package election_test
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,40 @@ func TestDefaultsDoNotEndAnObservation(t *testing.T) {
 		}
 		if n := b.Inspects.Load(); n > 10 {
 			t.Errorf("%d inspections in ten minutes of one term", n)
+		}
+	})
+}
+
+// A margin that a function needs to end in may be longer than the leases of observers.
+func TestObserveWithAWideSafetyMargin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := memorytest.New(t).Join(locker.WithSafetyMargin(5 * time.Second))
+		e := candidate(t, l)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var terms []uint64
+		var group sync.WaitGroup
+		group.Go(func() {
+			for leader, err := range e.Observe(ctx) {
+				if err != nil && ctx.Err() == nil {
+					t.Errorf("the observation ended: %v", err)
+				}
+				if err == nil && leader.Token != 0 {
+					terms = append(terms, leader.Token)
+				}
+			}
+		})
+		stop := running(t, e, func(ctx context.Context, term *election.Term) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(25 * time.Second):
+			}
+			return nil
+		})
+		group.Wait()
+		_ = stop()
+		if len(terms) != 3 {
+			t.Errorf("observed %d terms, want 3", len(terms))
 		}
 	})
 }

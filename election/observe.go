@@ -128,8 +128,10 @@ const readTTL = 2 * time.Second
 
 // wait waits until nobody holds the term lock.
 func (o *observer) wait(ctx context.Context, lock string) error {
-	k, err := locker.NewRWMutex(o.e.l, lock).RLock(ctx,
-		locker.WithoutDefaults(), locker.WithTTL(readTTL), locker.WithoutRenewal(), locker.WithoutReentry())
+	term := locker.NewRWMutex(o.e.l, lock)
+	k, err := o.e.leased(readTTL, func(ttl time.Duration) (*locker.Lock, error) {
+		return term.RLock(ctx, locker.WithoutDefaults(), locker.WithTTL(ttl), locker.WithoutRenewal(), locker.WithoutReentry())
+	})
 	if err != nil {
 		return err
 	}
