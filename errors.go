@@ -59,7 +59,19 @@ func (e *Error) Error() string {
 	if e.Store != "" {
 		text += " on " + e.Store
 	}
-	return text + ": " + strings.ReplaceAll(fmt.Sprint(e.Err), "\n", ": ") // a driver may have joined errors
+	return text + ": " + oneLine(fmt.Sprint(e.Err))
+}
+
+// oneLine joins the lines of a text: a driver may have joined errors, and pgx indents a list of
+// them below a line that ends with a colon.
+func oneLine(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSuffix(strings.TrimSpace(line), ":"); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, ": ")
 }
 
 // Unwrap returns the cause.

@@ -51,6 +51,21 @@ func TestErrorsAreNotRepeated(t *testing.T) {
 	want(t, err, errDown)
 }
 
+// The errors of pgx have a list of addresses below a line that ends with a colon.
+func TestErrorsOfSeveralLinesAreOne(t *testing.T) {
+	s := newStub()
+	s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
+		return driver.Grant{}, driver.NoTicket(fmt.Errorf("failed to connect to `database=x`:\n\t%w\n\n\t%w\r\n", errDown, errDown))
+	}
+	l := locker.New(s)
+	defer l.Close()
+	_, err := l.Acquire(context.Background(), "a")
+	const wanted = "locker: acquire \"a\" on memory: failed to connect to `database=x`: store is down: store is down"
+	if got := err.Error(); got != wanted {
+		t.Errorf("got  %q\nwant %q", got, wanted)
+	}
+}
+
 // An error repeats no name that is longer than a name can be.
 func TestErrorsAreShort(t *testing.T) {
 	l := locker.New(newStub())

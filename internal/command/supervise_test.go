@@ -281,6 +281,54 @@ func TestRunOnATerminal(t *testing.T) {
 	}
 }
 
+// The command of a locker that is itself the command of one, or that a script starts which is, can read
+// from the terminal, too, and the shell has it back at the end.
+func TestRunNestedOnATerminal(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, outer string }{
+		{"locker", "exec"},
+		{"script", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			tty := commandtest.NewTerminal(t)
+			cmd := locked(t, "LOCKER_URL="+testbed.SharedRedis(t).URL(), []string{t.Name()}, shell(
+				c.outer+` "$0" run "$1" -- sh -c 'echo up; read a; echo "read <$a>"; exit 4'`+"\nexit $?", t.Name()+" inner"))
+			cmd.Args[len(cmd.Args)-2] = commandtest.Binary(t)
+			tty.Attach(cmd).Start()
+			tty.WaitFor("up")
+			tty.Type("one\n")
+			tty.WaitFor("read <one>")
+			if r := cmd.Wait(); r.Code != 4 {
+				t.Errorf("%v\n%s", r, tty.Shown())
+			}
+		})
+	}
+}
+
+// Ctrl-Z stops a locker and the one that is its command, and fg goes on with both.
+func TestRunNestedStoppedAndContinued(t *testing.T) {
+	t.Parallel()
+	tty := commandtest.NewTerminal(t)
+	sh := commandtest.Command(t)
+	sh.Path, sh.Args = "/bin/bash", []string{"bash", "--norc", "-i"}
+	sh.With("LOCKER_URL="+testbed.SharedRedis(t).URL(), "PS1=ready> ", "TERM=dumb")
+	tty.Attach(sh).Start()
+	tty.WaitFor("ready> ")
+	tty.Type(fmt.Sprintf("%[1]s run %[2]s -- %[1]s run %[2]s-inner -- bash -c 'echo u\"\"p; while [ ! -e %[3]s ]; do sleep 0.02; done; exit 4'; echo code=$?\n",
+		commandtest.Binary(t), t.Name(), filepath.Join(t.TempDir(), "end")))
+	tty.WaitFor("up")
+	tty.Type("\x1a")
+	tty.WaitFor("]+  Stopped")
+	tty.Type("fg\n")
+	time.Sleep(300 * time.Millisecond)
+	tty.Type("\x03")
+	tty.Type("echo then=$?\n")
+	tty.WaitFor("then=130")
+	tty.Type("exit\n")
+	sh.Wait()
+}
+
 // Ctrl-C before the command asks for the terminal reaches it once, too.
 func TestRunInterruptedOnATerminal(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,8 @@ type Source interface {
 	ServerVersion(ctx context.Context) (string, error)
 }
 
-// A Store is a Source and the name that people know it by, without credentials.
+// A Store is a Source and the name that people know it by, without credentials. Of several
+// with one name, those after the first are shown with a number.
 type Store struct {
 	Name   string
 	Source Source
@@ -86,7 +87,12 @@ func New(stores []Store, o Options) (*Console, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
+	named := make(map[string]int)
 	for _, s := range stores {
+		// Two schemas of one database have one name. In metrics the name is all that tells stores apart.
+		if named[s.Name]++; named[s.Name] > 1 {
+			s.Name = fmt.Sprintf("%s (%d)", s.Name, named[s.Name])
+		}
 		st := newStore(s, o.Every)
 		c.stores = append(c.stores, st)
 		c.pollers.Go(func() { st.run(c.ctx) })

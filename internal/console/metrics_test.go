@@ -47,6 +47,20 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// Prometheus drops all but one of the series that have the same labels.
+func TestMetricsOfStoresOfOneName(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, Options{}, Store{Name: "memory://", Source: downSource{}}, Store{Name: "memory://", Source: downSource{}})
+	_, text := b.request(http.MethodGet, "/metrics", "", "Authorization", "Bearer "+testToken)
+	for _, want := range []string{
+		`locker_store_up{store="memory://"} 1`, `locker_store_up{store="memory:// (2)"} 0`, `locker_store_up{store="memory:// (3)"} 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("want %s in\n%s", want, text)
+		}
+	}
+}
+
 // namelessSource is a store that cannot list names, and answers unless it is down.
 type namelessSource struct {
 	Source

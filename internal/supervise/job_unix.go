@@ -184,7 +184,8 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 // end sends SIGTERM to the command and to what it has started, unless the guard has done so:
 // many programs stop cleaning up after a second one. Stopped processes are
 // continued, so that they can end. If this process has stood still, part of the grace is
-// over: it counts from the end of the right to run the command.
+// over: it counts from the end of the right to run the command. If nothing is left, they stay
+// stopped until they are killed.
 func (j *job) end() {
 	j.ended = true
 	begin := time.Now()
@@ -195,7 +196,9 @@ func (j *job) end() {
 	if !j.guard.finish(time.Until(j.deadline)) {
 		signalAll(j.group, j.mark, syscall.SIGTERM)
 	}
-	signalAll(j.group, j.mark, syscall.SIGCONT)
+	if time.Until(j.deadline) > 0 {
+		signalAll(j.group, j.mark, syscall.SIGCONT)
+	}
 }
 
 // exited handles the end of the command. If the context has ended, it also ends what

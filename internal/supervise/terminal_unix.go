@@ -43,40 +43,40 @@ func (t *terminal) give(group int) {
 }
 
 // stopped handles a command that was stopped. If it wants the terminal and this
-// process has it, the command gets it. If it was stopped from the terminal, or by a
-// signal to this process, this process stops too, so that the shell sees it. Any
-// other stop, by an operator, changes nothing: the lock stays held, and renewed.
+// process has it, the command gets it. If this process does not have it either, or was asked to
+// stop, or the command was stopped from the terminal, this process stops too, so that the shell
+// sees it. Any other stop, by an operator, changes nothing: the lock stays held, and renewed.
 func (j *job) stopped(sig syscall.Signal) {
-	wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 	if t := j.terminal(); t != nil {
+		wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 		switch fg := t.foreground(); {
 		case wants && fg == unix.Getpgrp():
 			t.give(j.group)
 			j.gave = true
 			_ = syscall.Kill(-j.group, syscall.SIGCONT)
 			return
-		case wants, sig == syscall.SIGTSTP && (fg == j.group || fg == unix.Getpgrp()):
+		case wants:
+			j.stop(syscall.SIGTTIN)
+			return
+		case sig == syscall.SIGTSTP && (fg == j.group || fg == unix.Getpgrp()):
 			j.asked = true
 		}
 	}
-	if j.asked && sig != syscall.SIGSTOP {
-		j.stop()
+	if j.asked { // of SIGSTOP too, with which a command stops itself that has handled SIGTSTP
+		j.stop(syscall.SIGSTOP)
 	}
 }
 
-// stop stops our own process group, and returns when it goes on. It does not stop the
+// stop stops our own process group; at SIGCONT loop goes on. SIGTTIN says why: another
+// locker whose command we are, or a shell, gives the terminal to us then. It does not stop the
 // group of the session's leader: no shell would continue it.
-func (j *job) stop() {
+func (j *job) stop(sig syscall.Signal) {
 	j.asked = false
-	if session, err := unix.Getsid(0); err == nil && session != unix.Getpgrp() {
-		_ = syscall.Kill(0, syscall.SIGSTOP)
-		for sig := range j.own {
-			if sig == syscall.SIGCONT {
-				break
-			}
-		}
+	if session, err := unix.Getsid(0); err != nil || session == unix.Getpgrp() {
+		j.resumed()
+		return
 	}
-	j.resumed()
+	_ = syscall.Kill(0, sig)
 }
 
 // resumed continues the command, unless the right to run it has ended. Then the end of the
