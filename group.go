@@ -56,6 +56,7 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 		}
 		for _, m := range k.Locks() { // a wrapper may have taken several
 			group.members = append(group.members, m)
+			m.c.leases.waiveMinHold(m.lease, true)
 			m.onEnd(func(err error) {
 				group.end(err)
 				go cancel() // which also calls methods of ctx, a caller's: they may block
@@ -64,6 +65,9 @@ func acquireAll(ctx context.Context, l Locker, names []string, opts []Option) (*
 	}
 	if ended := group.endedEarly(); ended != nil {
 		return nil, failOn(l, opAll, strings.Join(names, ","), ended)
+	}
+	for _, m := range group.members {
+		m.c.leases.waiveMinHold(m.lease, false)
 	}
 	complete = true
 	return group, nil
@@ -88,12 +92,9 @@ const opAll = "acquire all"
 // that has failed may have come back 80 ms after its limit: see undoWait.
 const undoAllWait = 15 * time.Millisecond
 
-// giveUp releases the members that were acquired, without their minimum holds. What the store
-// has not confirmed after undoAllWait is removed in the background.
+// giveUp releases the members that were acquired. What the store has not confirmed after
+// undoAllWait is removed in the background.
 func (k *Lock) giveUp(ctx context.Context) {
-	for _, m := range k.members {
-		m.c.leases.waiveMinHold(m.lease)
-	}
 	_, _ = waitForRelease(undoAllWait, func() ([]*lease, error) {
 		ended, _, err := k.releaseMembers(ctx, undoWait)
 		return ended, err

@@ -31,7 +31,7 @@ type lease struct {
 	owned    *owned        // by which its explicit owner re-enters it, or nil
 	maxLease time.Duration // the longest lease that the store gives; 0: as asked
 	began    time.Time     // the time of the grant
-	minHold  time.Duration // of the request; constant, but for waiveMinHold
+	minHold  time.Duration // of the request
 	observed *observed     // nil without observers
 
 	heapNode    // when the goroutine acts on it
@@ -45,7 +45,8 @@ type lease struct {
 	renewAt     time.Time     // the next renewal
 	renewing    bool          // a renewal is under way
 	provisional bool          // the store has not been asked for the whole length yet
-	reentered   bool          // other callers may rely on the minimum hold
+	waived      bool          // the minimum hold does not count: the caller has not got the lock yet, and nobody else has
+	reentered   bool          // others have
 
 	first  Lock     // the first handle, allocated with the lease
 	single [1]*Lock // backs handles while there is one
@@ -96,8 +97,14 @@ func startOf(r *request, req *driver.Request, g driver.Grant, asked, now time.Ti
 	return asked
 }
 
-// minHoldEnd is the end of the minimum hold; without one, the time of the grant.
-func (l *lease) minHoldEnd() time.Time { return l.began.Add(l.minHold) }
+// minHoldEnd is the end of the minimum hold; without one, the time of the grant. With leases.mu
+// held, or after the end of the lease.
+func (l *lease) minHoldEnd() time.Time {
+	if l.waived {
+		return l.began
+	}
+	return l.began.Add(l.minHold)
+}
 
 // isBrief reports whether less than a third of the validity is left when the grant comes. Before
 // l is shared.

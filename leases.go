@@ -93,18 +93,18 @@ func (ls *leases) reenter(l *lease, k *Lock, r *request) (short bool, err error)
 		return false, invalid("minimum hold %v: a re-entry cannot ask for more than the first acquisition did (%v)", r.minHold, l.minHold)
 	}
 	renewed := l.renewers > 0
-	l.reentered = true
+	l.waived, l.reentered = false, true
 	l.addHandle(k, r)
 	return r.ttl > l.ttl || (r.fixed || !renewed) && l.validUntil.Sub(now) < r.ttl-ls.marginOf(r.ttl), nil
 }
 
-// waiveMinHold ends the minimum hold of a lease whose caller did not get the lock, unless others
-// have re-entered it.
-func (ls *leases) waiveMinHold(l *lease) {
+// waiveMinHold sets whether the minimum hold of a lease is waived: while its caller has not got the
+// lock, and nobody else has re-entered it.
+func (ls *leases) waiveMinHold(l *lease, waived bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l.state == held && !l.reentered {
-		l.minHold = 0
+	if l.state == held {
+		l.waived = waived && !l.reentered
 	}
 }
 
