@@ -329,6 +329,71 @@ func TestRunNestedStoppedAndContinued(t *testing.T) {
 	sh.Wait()
 }
 
+// Ctrl-Z does that, too, if the innermost command has the terminal, and fg gives it back to that.
+func TestRunNestedStoppedWhileItReads(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, outer string }{
+		{"locker", "exec"},
+		{"script", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			tty := commandtest.NewTerminal(t)
+			sh := commandtest.Command(t)
+			sh.Path, sh.Args = "/bin/bash", []string{"bash", "--norc", "-i"}
+			sh.With("LOCKER_URL="+testbed.SharedRedis(t).URL(), "PS1=ready> ", "TERM=dumb")
+			tty.Attach(sh).Start()
+			tty.WaitFor("ready> ")
+			tty.Type(fmt.Sprintf("%[1]s run %[2]s -- sh -c '%[3]s %[1]s run %[2]s-inner -- sh -c '\\''read a; echo \"<$a>\"; read b; echo \"<$b>\"; exit 4'\\''; exit $?'\n",
+				commandtest.Binary(t), t.Name(), c.outer))
+			time.Sleep(500 * time.Millisecond)
+			tty.Type("one\n")
+			tty.WaitFor("<one>")
+			for i := range 2 {
+				tty.Type("\x1a")
+				commandtest.Eventually(t, "all are stopped", func() bool { return strings.Count(tty.Shown(), "]+  Stopped") == i+1 })
+				tty.Type("fg\n")
+				time.Sleep(300 * time.Millisecond)
+			}
+			tty.Type("two\n")
+			tty.WaitFor("<two>")
+			tty.Type("echo then=$?\n")
+			tty.WaitFor("then=4")
+			tty.Type("exit\n")
+			sh.Wait()
+		})
+	}
+}
+
+// Whoever stops the command after it has ignored Ctrl-Z stops nothing else: the lock stays held.
+func TestRunStoppedByAnOperator(t *testing.T) {
+	t.Parallel()
+	holder := locked(t, "LOCKER_URL="+testbed.SharedRedis(t).URL(), []string{t.Name(), "--ttl=3s"},
+		shell(`trap '' TSTP; echo $$ up; while :; do read x; [ "$x" ] && exit 4; done`))
+	holder.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := holder.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder.Start()
+	pid := int(number(t, strings.Fields(holder.WaitOut("up"))[0]))
+	holder.Signal(syscall.SIGTSTP)
+	time.Sleep(6 * time.Second) // a command that handles it may stop itself meanwhile
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+		if err := syscall.Kill(pid, sig); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)    // longer than the lease
+		holder.Signal(syscall.SIGCONT) // if it stands still, it has lost the lock
+	}
+	if _, err := in.Write([]byte("end\n")); err != nil {
+		t.Error(err)
+	}
+	if r := holder.Wait(); r.Code != 4 {
+		t.Error(r)
+	}
+}
+
 // Ctrl-C before the command asks for the terminal reaches it once, too.
 func TestRunInterruptedOnATerminal(t *testing.T) {
 	t.Parallel()

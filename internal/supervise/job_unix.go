@@ -30,8 +30,8 @@ type job struct {
 
 	own   chan os.Signal // SIGCONT and SIGTSTP to this process
 	tty   *terminal
-	gave  bool // the terminal, to the group
-	asked bool // to stop, by a signal to this process
+	gave  bool      // the terminal, to the group
+	asked time.Time // when a signal asked this process to stop; zero: none did
 }
 
 // Run starts cmd, whose standard streams are files, and waits for its end. An
@@ -166,7 +166,7 @@ func (j *job) loop(ctx context.Context, changes <-chan syscall.WaitStatus) Resul
 			j.send(sig.(syscall.Signal)) //nolint:forcetypeassert // all are, on Unix
 		case sig := <-j.own:
 			if sig == syscall.SIGTSTP {
-				j.asked = true
+				j.asked = time.Now()
 				j.send(syscall.SIGTSTP)
 			} else {
 				j.resumed()

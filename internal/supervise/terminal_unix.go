@@ -55,26 +55,34 @@ func (j *job) stopped(sig syscall.Signal) {
 			j.gave = true
 			_ = syscall.Kill(-j.group, syscall.SIGCONT)
 			return
-		case wants:
+		case wants, sig == syscall.SIGTSTP && fg == j.group:
 			j.stop(syscall.SIGTTIN)
 			return
-		case sig == syscall.SIGTSTP && (fg == j.group || fg == unix.Getpgrp()):
-			j.asked = true
+		case sig == syscall.SIGTSTP && fg == unix.Getpgrp():
+			j.asked = time.Now()
 		}
 	}
-	if j.asked { // of SIGSTOP too, with which a command stops itself that has handled SIGTSTP
+	// A command that has handled SIGTSTP may stop itself by SIGSTOP, as stop does.
+	if since := time.Since(j.asked); sig != syscall.SIGSTOP && !j.asked.IsZero() || since < handleStop {
 		j.stop(syscall.SIGSTOP)
 	}
 }
 
-// stop stops our own process group; at SIGCONT loop goes on. SIGTTIN says why: another
-// locker whose command we are, or a shell, gives the terminal to us then. It does not stop the
-// group of the session's leader: no shell would continue it.
+// handleStop is how long after SIGTSTP a SIGSTOP of the command may be its own; later ones are an operator's.
+const handleStop = 5 * time.Second
+
+// stop stops our own process group, and takes the terminal back from the command; at SIGCONT loop
+// goes on. SIGTTIN says why: another locker whose command we are, or a shell, gives the terminal to
+// us then, or stops too if we have it. It does not stop the group of the session's leader: no shell
+// would continue it.
 func (j *job) stop(sig syscall.Signal) {
-	j.asked = false
+	j.asked = time.Time{}
 	if session, err := unix.Getsid(0); err != nil || session == unix.Getpgrp() {
 		j.resumed()
 		return
+	}
+	if t := j.terminal(); t != nil && t.foreground() == j.group {
+		t.give(unix.Getpgrp())
 	}
 	_ = syscall.Kill(0, sig)
 }
