@@ -55,7 +55,8 @@ func TestErrorsAreNotRepeated(t *testing.T) {
 func TestErrorsOfSeveralLinesAreOne(t *testing.T) {
 	s := newStub()
 	s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
-		return driver.Grant{}, driver.NoTicket(fmt.Errorf("failed to connect to `database=x`:\n\t%w\n\n\t%w\r\n", errDown, errDown))
+		list := fmt.Errorf("%w\r\n\n\t%w", errDown, errDown)
+		return driver.Grant{}, driver.NoTicket(fmt.Errorf("failed to connect to `database=x`:\n\t%w", list))
 	}
 	l := locker.New(s)
 	defer l.Close()

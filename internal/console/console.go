@@ -87,12 +87,14 @@ func New(stores []Store, o Options) (*Console, error) {
 		c.log = slog.New(slog.DiscardHandler)
 	}
 	c.ctx, c.stop = context.WithCancel(context.Background())
-	named := make(map[string]int)
+	named := make(map[string]bool)
 	for _, s := range stores {
 		// Two schemas of one database have one name. In metrics the name is all that tells stores apart.
-		if named[s.Name]++; named[s.Name] > 1 {
-			s.Name = fmt.Sprintf("%s (%d)", s.Name, named[s.Name])
+		given := s.Name
+		for n := 2; named[s.Name]; n++ {
+			s.Name = fmt.Sprintf("%s (%d)", given, n)
 		}
+		named[s.Name] = true
 		st := newStore(s, o.Every)
 		c.stores = append(c.stores, st)
 		c.pollers.Go(func() { st.run(c.ctx) })

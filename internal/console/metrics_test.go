@@ -50,10 +50,12 @@ func TestMetrics(t *testing.T) {
 // Prometheus drops all but one of the series that have the same labels.
 func TestMetricsOfStoresOfOneName(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, Options{}, Store{Name: "memory://", Source: downSource{}}, Store{Name: "memory://", Source: downSource{}})
+	b := newBed(t, Options{}, Store{Name: "memory:// (2)", Source: downSource{}}, Store{Name: "memory://", Source: downSource{}},
+		Store{Name: "memory://", Source: downSource{}})
 	_, text := b.request(http.MethodGet, "/metrics", "", "Authorization", "Bearer "+testToken)
 	for _, want := range []string{
 		`locker_store_up{store="memory://"} 1`, `locker_store_up{store="memory:// (2)"} 0`, `locker_store_up{store="memory:// (3)"} 0`,
+		`locker_store_up{store="memory:// (4)"} 0`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("want %s in\n%s", want, text)
