@@ -77,7 +77,7 @@ func TestStatementsOfACycle(t *testing.T) {
 			db := connect(t, start(t), "")
 			l, _, _ := fresh(t, db)
 			must(t, take(t, l, "a").Release(t.Context()))
-			const cycles, sweep = 100, 3 // one process in ten sweeps at once
+			const cycles, sweep = 100, 4 // one process in ten sweeps at once: see store.Sweep
 			before := questions(t, db)
 			for range cycles {
 				must(t, take(t, l, "a").Release(t.Context()))
