@@ -43,7 +43,7 @@ help: ## list the targets
 TEST := go test -p 2 -parallel 8 -vet=off -toolexec "nice -n 19" -timeout $(TIMEOUT)
 
 # DynamoDB Local needs a processor for a millisecond for each request. It goes beside packages that
-# hardly need one. driver/all, which uses every server, comes last of the others.
+# hardly need one, three at a time. driver/all, which uses every server, comes last of the others.
 SLEEPERS := dynamodb consul etcd memcached internal/cabinet
 empty :=
 NOT_SLEEPERS = $$(go list ./... | grep -vE '/driver/($(subst $(empty) $(empty),|,all $(SLEEPERS)))$$') ./driver/all
@@ -60,7 +60,7 @@ test: ## run the tests on real servers (what CI runs): ten minutes
 	@scripts/install-servers.sh $(SERVERS)
 	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,.,$(TEST) $(FLAGS) $(NOT_SLEEPERS)); \
-	$(call in,.,$(TEST) $(FLAGS) $(SLEEPERS:%=./driver/%)); \
+	$(call in,.,$(TEST) -p 3 $(FLAGS) $(SLEEPERS:%=./driver/%)); \
 	$(call in,$(filter-out $(MORE),$(MODULES)) $(EXAMPLES),$(TEST) $(FLAGS) ./...)
 
 .PHONY: test-all
@@ -68,7 +68,7 @@ test-all: ## run what `make test` runs, and what takes longer: clusters, scale, 
 	@scripts/install-servers.sh $(SERVERS) $(MORE_SERVERS)
 	@export LOCKER_TEST_REQUIRE=1 LOCKER_TEST_ALL=1; \
 	$(call in,.,$(TEST) $(FLAGS) $(NOT_SLEEPERS)); \
-	$(call in,.,$(TEST) $(FLAGS) $(SLEEPERS:%=./driver/%)); \
+	$(call in,.,$(TEST) -p 3 $(FLAGS) $(SLEEPERS:%=./driver/%)); \
 	$(call in,$(MODULES) $(EXAMPLES),$(TEST) $(FLAGS) ./...)
 
 # Debian has no packages of it, and it takes 400 MB: not a part of `make test`.
