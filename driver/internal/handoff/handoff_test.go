@@ -76,3 +76,39 @@ func TestReleasedWaiter(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingStays: a book keeps nothing of waiters that wait no longer, however their waits end.
+func TestNothingStays(t *testing.T) {
+	var b handoff.Book
+	for i, end := range []func(){
+		func() { b.Leave("second") },
+		func() { b.Release("first") },
+		func() { b.Release("second") },
+		func() { b.Holds("first", time.Now().Add(time.Minute)); b.Release("first") },
+	} {
+		b.Enter(&handoff.Waiter{ID: "second", Before: "first", Asked: time.Now(), Queued: time.Minute})
+		if end(); b.Len() > 0 {
+			t.Errorf("%d entries stay after end %d", b.Len(), i)
+		}
+	}
+}
+
+// TestOthersStay: a waiter that leaves takes nothing from the one that is directly behind the same ticket now, nor from
+// those of other names.
+func TestOthersStay(t *testing.T) {
+	var b handoff.Book
+	other := &handoff.Waiter{ID: "other", Before: "elsewhere", Asked: time.Now(), Queued: time.Minute}
+	b.Enter(other)
+	b.Holds("elsewhere", time.Now().Add(time.Minute))
+	b.Enter(&handoff.Waiter{ID: "second", Before: "first", Asked: time.Now(), Queued: time.Minute})
+	w := &handoff.Waiter{ID: "third", Before: "first", Asked: time.Now(), Queued: time.Minute}
+	b.Enter(w)
+	b.Holds("first", time.Now().Add(time.Minute))
+	b.Leave("second")
+	if next, _ := b.Release("first"); next != w {
+		t.Errorf("the lock is handed to %v, want %v", next, w)
+	}
+	if next, _ := b.Release("elsewhere"); next != other {
+		t.Errorf("the other lock is handed to %v, want %v", next, other)
+	}
+}
