@@ -68,9 +68,18 @@ func run() error {
 		return err
 	}
 	fmt.Printf("%d mutants\n", len(in.mutants))
+	// Tests that fail may leave their random cases to be run again: these are of mutants.
+	if cases := filepath.Join(dir, "testdata", "rapid"); !exists(cases) {
+		defer os.RemoveAll(cases)
+	}
 	survive := tests.survivors(in.mutants)
 	fmt.Printf("%d of %d are not noticed\n", survive, len(in.mutants))
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func list(s string) []string {
