@@ -309,24 +309,31 @@ func TestRunNestedOnATerminal(t *testing.T) {
 // Ctrl-Z stops a locker and the one that is its command, and fg goes on with both.
 func TestRunNestedStoppedAndContinued(t *testing.T) {
 	t.Parallel()
-	tty := commandtest.NewTerminal(t)
-	sh := commandtest.Command(t)
+	tty, sh := bashOnATerminal(t)
+	end := filepath.Join(t.TempDir(), "end")
+	tty.Type(fmt.Sprintf("%[1]s run %[2]s -- %[1]s run %[2]s-inner -- bash -c 'echo u\"\"p; while [ ! -e %[3]s ]; do sleep 0.02; done; exit 4'\n",
+		commandtest.Binary(t), t.Name(), end))
+	tty.WaitFor("up")
+	tty.Type("\x1a")
+	tty.WaitFor("]+  Stopped")
+	if err := os.WriteFile(end, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tty.Type("fg\necho then=$?\n")
+	tty.WaitFor("then=4")
+	tty.Type("exit\n")
+	sh.Wait()
+}
+
+// bashOnATerminal starts a shell with job control.
+func bashOnATerminal(t *testing.T) (*commandtest.Terminal, *commandtest.Cmd) {
+	t.Helper()
+	tty, sh := commandtest.NewTerminal(t), commandtest.Command(t)
 	sh.Path, sh.Args = "/bin/bash", []string{"bash", "--norc", "-i"}
 	sh.With("LOCKER_URL="+testbed.SharedRedis(t).URL(), "PS1=ready> ", "TERM=dumb")
 	tty.Attach(sh).Start()
 	tty.WaitFor("ready> ")
-	tty.Type(fmt.Sprintf("%[1]s run %[2]s -- %[1]s run %[2]s-inner -- bash -c 'echo u\"\"p; while [ ! -e %[3]s ]; do sleep 0.02; done; exit 4'; echo code=$?\n",
-		commandtest.Binary(t), t.Name(), filepath.Join(t.TempDir(), "end")))
-	tty.WaitFor("up")
-	tty.Type("\x1a")
-	tty.WaitFor("]+  Stopped")
-	tty.Type("fg\n")
-	time.Sleep(300 * time.Millisecond)
-	tty.Type("\x03")
-	tty.Type("echo then=$?\n")
-	tty.WaitFor("then=130")
-	tty.Type("exit\n")
-	sh.Wait()
+	return tty, sh
 }
 
 // Ctrl-Z does that, too, if the innermost command has the terminal, and fg gives it back to that.
@@ -338,25 +345,21 @@ func TestRunNestedStoppedWhileItReads(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			tty := commandtest.NewTerminal(t)
-			sh := commandtest.Command(t)
-			sh.Path, sh.Args = "/bin/bash", []string{"bash", "--norc", "-i"}
-			sh.With("LOCKER_URL="+testbed.SharedRedis(t).URL(), "PS1=ready> ", "TERM=dumb")
-			tty.Attach(sh).Start()
-			tty.WaitFor("ready> ")
-			tty.Type(fmt.Sprintf("%[1]s run %[2]s -- sh -c '%[3]s %[1]s run %[2]s-inner -- sh -c '\\''read a; echo \"<$a>\"; read b; echo \"<$b>\"; exit 4'\\''; exit $?'\n",
+			tty, sh := bashOnATerminal(t)
+			tty.Type(fmt.Sprintf("%[1]s run %[2]s -- sh -c '%[3]s %[1]s run %[2]s-inner -- sh -c '\\''while read a; do echo \"<$a>\"; [ $a = end ] && exit 4; done'\\''; exit $?'\n",
 				commandtest.Binary(t), t.Name(), c.outer))
-			time.Sleep(500 * time.Millisecond)
-			tty.Type("one\n")
-			tty.WaitFor("<one>")
+			answers := func(line string) {
+				tty.Type(line + "\n")
+				tty.WaitFor("<" + line + ">")
+			}
+			answers("begin")
 			for i := range 2 {
 				tty.Type("\x1a")
 				commandtest.Eventually(t, "all are stopped", func() bool { return strings.Count(tty.Shown(), "]+  Stopped") == i+1 })
 				tty.Type("fg\n")
-				time.Sleep(300 * time.Millisecond)
+				answers(fmt.Sprint("again", i))
 			}
-			tty.Type("two\n")
-			tty.WaitFor("<two>")
+			answers("end")
 			tty.Type("echo then=$?\n")
 			tty.WaitFor("then=4")
 			tty.Type("exit\n")
