@@ -159,7 +159,7 @@
 // D20. A ticket with Request.MinHold is not removed by Close, by the end of
 // the process, or by the end of a session that Close could end, before MinHold
 // has passed since its grant. The core asks for a TTL of at least MinHold, and
-// releases the ticket earlier only if its caller did not get the lock. The ticket
-// is gone at most Bounds.Crash after its lease. A driver that cannot keep this returns ErrUnsupported before
-// it queues the ticket.
+// releases the ticket earlier only if its caller did not get the lock. The
+// ticket is gone at most Bounds.Crash after its lease. A driver that cannot keep
+// this returns ErrUnsupported before it queues the ticket.
 package driver

@@ -35,7 +35,7 @@ func TestPaceInOutage(t *testing.T) {
 		got := b.waits(e, request("a", "2"))
 		time.Sleep(time.Second)
 		if n := p.counts(10*time.Second, notDone); n["get"] < 40 || n["get"] > 60 || n["set"] > 60 || n["put"] > 0 {
-			b.Errorf("%v requests in ten seconds, want some fifty of each", n)
+			b.Errorf("%v requests in ten seconds, want some fifty readings, and heartbeats, and no other", n)
 		}
 		time.Sleep(time.Second)
 		if n := p.counts(10*time.Second, fine); n["get"] < 100 || n["set"] < 5 || n["set"] > 15 {
@@ -50,8 +50,7 @@ func TestPaceInOutage(t *testing.T) {
 	})
 }
 
-// The error of a call that ends without an answer says what the store has answered last: nothing is wrong with one that
-// only refuses what others were faster with.
+// The error of a call that ends while it waits says what is wrong with the store, if its last request has failed.
 func TestErrorInOutage(t *testing.T) {
 	bubble(t, func(b *bed) {
 		holder, _ := b.open()

@@ -376,33 +376,33 @@ func TestRecall(t *testing.T) {
 	const at = time.Hour // what the clock shows
 	for _, c := range []struct {
 		present, observed, read string // clocks
-		heartbeat               string
+		shown                   string // the heartbeat that others have observed
 		ago                     time.Duration
 		fixed                   bool
-		record, beat            time.Duration // since when they have not changed
+		record, heartbeat       time.Duration // for how long they have not changed
 	}{
-		{"a", "a", "a", "beat", 10 * time.Second, false, 10 * time.Second, 10 * time.Second},
-		{"", "a", "a", "beat", 10 * time.Second, false, 10 * time.Second, 10 * time.Second},
+		{"a", "a", "a", "new", 10 * time.Second, false, 10 * time.Second, 10 * time.Second},
+		{"", "a", "a", "new", 10 * time.Second, false, 10 * time.Second, 10 * time.Second},
 		{"a", "a", "a", "", 10 * time.Second, true, 10 * time.Second, time.Second},
-		{"a", "a", "a", "beat", 500 * time.Millisecond, false, time.Second, time.Second},
-		{"a", "a", "a", "older", 10 * time.Second, false, time.Second, time.Second},
-		{"b", "b", "a", "beat", 10 * time.Second, false, time.Second, time.Second},
-		{"b", "a", "a", "beat", 10 * time.Second, false, time.Second, time.Second},
+		{"a", "a", "a", "new", 500 * time.Millisecond, false, time.Second, time.Second},
+		{"a", "a", "a", "old", 10 * time.Second, false, time.Second, time.Second},
+		{"b", "b", "a", "new", 10 * time.Second, false, time.Second, time.Second},
+		{"b", "a", "a", "new", 10 * time.Second, false, time.Second, time.Second},
 	} {
 		bubble(t, func(b *bed) {
 			e, _ := b.open()
 			now := time.Now()
-			seen := &sighting{content: "beat", since: now.Add(-time.Second)}
-			r := &record{ID: "1", Process: "p", seen: seen.since, Observed: &observation{c.observed, at - c.ago, c.heartbeat}}
+			seen := &sighting{content: "new", since: now.Add(-time.Second)}
+			r := &record{ID: "1", Process: "p", seen: seen.since, Observed: &observation{c.observed, at - c.ago, c.shown}}
 			if c.fixed {
 				r.hold(time.Minute, true)
-				r.seen, r.Observed = seen.since, &observation{c.observed, at - c.ago, c.heartbeat}
+				r.seen, r.Observed = seen.since, &observation{c.observed, at - c.ago, c.shown}
 			}
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.clock, e.heartbeats["p"] = c.present, seen
 			e.recall(r, Time{c.read, at, at}, now)
-			if now.Sub(r.seen) != c.record || now.Sub(seen.since) != c.beat {
+			if now.Sub(r.seen) != c.record || now.Sub(seen.since) != c.heartbeat {
 				b.Errorf("%+v: the record has stood for %v, and the heartbeat for %v", c, now.Sub(r.seen), now.Sub(seen.since))
 			}
 		})

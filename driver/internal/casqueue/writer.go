@@ -86,7 +86,7 @@ func (e *Engine) fileOf(key string) *file {
 	return f
 }
 
-// submit asks for a change. After Close it drops it: the contexts of all callers end. With mu held.
+// submit asks for a change. After Close the change is dropped: the contexts of all callers end then. With mu held.
 func (e *Engine) submit(f *file, c *change) {
 	c.ended = make(chan struct{})
 	if e.closed {
