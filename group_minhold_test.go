@@ -135,3 +135,19 @@ func TestGroupHasItsMinimumHold(t *testing.T) {
 		release(t, acquire(t, other, "b"))
 	})
 }
+
+// A lock that a group has re-entered keeps its minimum hold when the group fails.
+func TestGroupThatFailsKeepsTheMinimumHoldOfWhatItReentered(t *testing.T) {
+	inTwo(t, func(t *testing.T, _ *stub, l, other *locker.Client) {
+		blocker := acquire(t, other, "b")
+		hold := []locker.Option{locker.WithMinHold(time.Hour), locker.WithOwner("me")}
+		outer := acquire(t, l, "a", hold...)
+		_, err := locker.AcquireAll(t.Context(), l, []string{"a", "b"}, append(hold, locker.WithWait(0))...)
+		want(t, err, locker.ErrNotAcquired)
+		release(t, outer)
+		time.Sleep(time.Minute)
+		_, err = other.TryAcquire(t.Context(), "a")
+		want(t, err, locker.ErrNotAcquired)
+		release(t, blocker)
+	})
+}
