@@ -98,6 +98,7 @@ func TestLockedQueueDelaysNoOther(t *testing.T) {
 
 // While a transaction guards a lease that is over, those who wait for its end ask a few times a second.
 func TestWaitersForAGuardedTransactionAskSeldom(t *testing.T) {
+	t.Parallel()
 	for _, start := range []func(testing.TB, ...testbed.Option) *testbed.Server{testbed.MariaDB, testbed.MySQL} {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
