@@ -40,7 +40,7 @@ keeps it, and the exit code is 1.`,
 			}
 			if !yes && !isTerminal(a.In) {
 				return exit(ExitUsage, errors.New("cannot ask for confirmation: standard input is not a terminal"),
-					"locker inspect "+shellWord(args[0])+", then locker break --yes with the token that it shows")
+					"locker inspect "+nameWord(args[0])+", then locker break --yes with the token that it shows")
 			}
 			c, err := a.open(cmd.Context())
 			if err != nil {
@@ -88,7 +88,7 @@ func (a *app) breakLock(ctx context.Context, c *locker.Client, name string, numb
 		switch err := c.Break(ctx, name, t.Token); {
 		case errors.Is(err, locker.ErrLost): // not ExitLost: this process has lost no lock
 			gone = append(gone, t)
-			failure = exit(ExitFailure, err, "locker inspect "+shellWord(name))
+			failure = exit(ExitFailure, err, "locker inspect "+nameWord(name))
 		case err != nil:
 			return errors.Join(a.printBroken(name, broken, gone, now, yes), err)
 		default:
@@ -141,7 +141,7 @@ func losersOf(q locker.Queue, number uint64) (losers []locker.Ticket, err error)
 	case len(q.Tickets) > 0:
 		err = fmt.Errorf("nobody holds %q now; to remove a waiter, give its token", q.Name)
 	}
-	return nil, exit(ExitFailure, err, "locker list shows all locks, locker inspect "+shellWord(q.Name)+" the tokens of this one")
+	return nil, exit(ExitFailure, err, "locker list shows all locks, locker inspect "+nameWord(q.Name)+" the tokens of this one")
 }
 
 // confirmBreak shows who would lose the lock, and asks.

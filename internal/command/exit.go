@@ -127,7 +127,7 @@ func next(verb *cobra.Command, err error) string {
 	case ExitBusy:
 		name := "NAME"
 		if errors.As(err, &store) && store.Name != "" {
-			name = shellWord(store.Name)
+			name = nameWord(store.Name)
 		}
 		return "locker inspect " + name + " shows who has it; --wait sets how long to wait for it"
 	case ExitRefused:

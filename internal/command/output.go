@@ -101,6 +101,14 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
+// nameWord returns the name of a lock as the last argument of a shell's command line.
+func nameWord(name string) string {
+	if strings.HasPrefix(name, "-") {
+		return "-- " + shellWord(name)
+	}
+	return shellWord(name)
+}
+
 // count is a number with its noun.
 func count(n int, one, many string) string {
 	if n == 1 {

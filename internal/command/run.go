@@ -248,9 +248,9 @@ func (r *run) hold(ctx context.Context, client *locker.Client, lock *locker.Lock
 		r.say("%s: the store has not confirmed that the lock is free; at the latest it is after %v: %v",
 			strings.Join(r.names, ", "), max(r.lease.ttl, r.holdAtLeast), storeError(err))
 	}
-	if lost {
-		return exit(ExitLost, fmt.Errorf("%s: the lock was lost %s", strings.Join(r.names, ", "), when),
-			"locker inspect "+shellWord(r.names[0])+" shows who has it now; a store that was away for long asks for a longer --ttl")
+	if len(lost) > 0 {
+		return exit(ExitLost, fmt.Errorf("%s: the lock was lost %s", strings.Join(lost, ", "), when),
+			"locker inspect "+nameWord(lost[0])+" shows who has it now; a store that was away for long asks for a longer --ttl")
 	}
 	if code != 0 {
 		return exit(code, nil, "")
@@ -258,33 +258,45 @@ func (r *run) hold(ctx context.Context, client *locker.Client, lock *locker.Lock
 	return nil
 }
 
-// release releases the lock, and reports whether it had been lost while the command ran. Many
-// stores say so only when they are asked. Within the minimum hold nothing is released yet, so
-// the queue is read.
-func (r *run) release(ctx context.Context, client *locker.Client, lock *locker.Lock) (lost bool, err error) {
-	lost = lock.Err() != nil
-	asked := !lost && r.holdAtLeast > 0 && !stillHeld(ctx, client, lock)
-	err = lock.Release(ctx)
-	if errors.Is(err, locker.ErrLost) {
-		return true, nil
+// release releases the lock, and returns the names that had been lost while the command ran.
+// Many stores say so only when they are asked. Within the minimum hold nothing is released
+// yet, so the queues are read.
+func (r *run) release(ctx context.Context, client *locker.Client, lock *locker.Lock) (lost []string, err error) {
+	lost = namesOf(lock, func(k *locker.Lock) bool { return errors.Is(k.Err(), locker.ErrLost) })
+	if len(lost) == 0 && r.holdAtLeast > 0 {
+		ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
+		defer cancel()
+		lost = namesOf(lock, func(k *locker.Lock) bool { return !stillHeld(ctx, client, k) })
 	}
-	return lost || asked, err
+	err = lock.Release(ctx)
+	if !errors.Is(err, locker.ErrLost) {
+		return lost, err
+	}
+	var known *locker.Error
+	switch {
+	case len(lost) > 0:
+	case errors.As(err, &known) && known.Name != "":
+		lost = []string{known.Name}
+	default:
+		lost = r.names
+	}
+	return lost, nil
 }
 
-// stillHeld reports whether the store has the tickets of a lock, or does not say.
-func stillHeld(ctx context.Context, client *locker.Client, lock *locker.Lock) bool {
-	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
-	defer cancel()
+// namesOf returns the names of those locks of a group that f reports.
+func namesOf(lock *locker.Lock, f func(*locker.Lock) bool) (names []string) {
 	for _, k := range lock.Locks() {
-		q, err := client.Inspect(ctx, k.Name())
-		if err != nil {
-			return true
-		}
-		if !slices.ContainsFunc(q.Tickets, func(t locker.Ticket) bool { return t.Held && t.Token == k.Token() }) {
-			return false
+		if f(k) {
+			names = append(names, k.Name())
 		}
 	}
-	return true
+	return names
+}
+
+// stillHeld reports whether the store has the ticket of a lock, or does not say.
+func stillHeld(ctx context.Context, client *locker.Client, k *locker.Lock) bool {
+	q, err := client.Inspect(ctx, k.Name())
+	return err != nil || slices.ContainsFunc(q.Tickets, func(t locker.Ticket) bool { return t.Held && t.Token == k.Token() })
 }
 
 // releaseTimeout is how long the command's exit code waits for a store that does

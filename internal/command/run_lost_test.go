@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/memory"
@@ -76,10 +78,22 @@ func TestRunLossFoundAtTheEnd(t *testing.T) {
 			signals := catchForwarded()
 			defer signals.stop()
 			err = r.hold(t.Context(), l, lock, signals)
-			if exitCode(err) != ExitLost || !strings.Contains(err.Error(), "while the command ran") {
+			if exitCode(err) != ExitLost || !strings.HasPrefix(err.Error(), "b: the lock was lost while the command ran") {
 				t.Errorf("exit code %d, %v", exitCode(err), err)
 			}
+			if try := next(&cobra.Command{}, err); !strings.HasPrefix(try, "locker inspect b ") {
+				t.Errorf("to be tried next: %s", try)
+			}
 		})
+	}
+}
+
+// Advice names a lock so that a shell passes it on as it is.
+func TestNameWord(t *testing.T) {
+	for name, want := range map[string]string{"a": "a", "a b": "'a b'", "--yes": "-- --yes", "-it's": `-- '-it'\''s'`} {
+		if got := nameWord(name); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
 	}
 }
 
