@@ -25,13 +25,15 @@ type faulty struct {
 	at    int64
 	fault string // "down": not done, and the store is away; "lost": done; "denied": not done
 	n     atomic.Int64
+	asks  atomic.Bool // the request that fails is one whose refusal its caller is told
 }
 
-// ask is one request. done reports that it was done, whatever the error.
-func (f *faulty) ask(do func() error) (done bool, err error) {
+// request does a request. done reports that it was done, whatever the error.
+func (f *faulty) request(asks bool, do func() error) (done bool, err error) {
 	if f.n.Add(1) != f.at {
 		return true, do()
 	}
+	f.asks.Store(asks)
 	switch f.fault {
 	case "down":
 		return false, memorytest.ErrDown
@@ -42,7 +44,7 @@ func (f *faulty) ask(do func() error) (done bool, err error) {
 }
 
 func (f *faulty) Acquire(ctx context.Context, r driver.Request) (g driver.Grant, err error) {
-	done, err := f.ask(func() (err error) { g, err = f.Driver.Acquire(ctx, r); return err })
+	done, err := f.request(true, func() (err error) { g, err = f.Driver.Acquire(ctx, r); return err })
 	if !done {
 		err = driver.NoTicket(err)
 	}
@@ -50,17 +52,20 @@ func (f *faulty) Acquire(ctx context.Context, r driver.Request) (g driver.Grant,
 }
 
 func (f *faulty) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) error {
-	_, err := f.ask(func() error { return f.Driver.Renew(ctx, h, ttl) })
+	_, err := f.request(false, func() error { return f.Driver.Renew(ctx, h, ttl) })
 	return err
 }
 
 func (f *faulty) Release(ctx context.Context, h driver.Hold) error {
-	_, err := f.ask(func() error { return f.Driver.Release(ctx, h) })
+	_, err := f.request(false, func() error { return f.Driver.Release(ctx, h) })
 	return err
 }
 
+// pingName is what a Client with waiters inspects once a second.
+const pingName = "locker/ping"
+
 func (f *faulty) Inspect(ctx context.Context, name string) (q []driver.Ticket, err error) {
-	_, err = f.ask(func() (err error) { q, err = f.Driver.Inspect(ctx, name); return err })
+	_, err = f.request(name != pingName, func() (err error) { q, err = f.Driver.Inspect(ctx, name); return err })
 	return q, err
 }
 
@@ -82,6 +87,8 @@ func TestFaultAtEachRequest(t *testing.T) {
 					switch {
 					case fault != "denied" && (errs[0] != nil || errs[1] != nil):
 						t.Errorf("%s: %v, the other process: %v", what, errs[0], errs[1])
+					case f.asks.Load() && fault == "denied" && !errors.Is(errs[0], errDenied):
+						t.Errorf("%s: %v, want the store's error", what, errs[0])
 					case errs[0] != nil && !errors.Is(errs[0], errDenied):
 						t.Errorf("%s: %v", what, errs[0])
 					case errs[0] == nil && errs[1] != nil:
@@ -106,7 +113,7 @@ func TestFaultAtEachRequest(t *testing.T) {
 	}
 }
 
-// side by side runs one in a goroutine, and other.
+// sideBySide runs one, and a second later other, too.
 func sideBySide(one, other func() error) (errs [2]error) {
 	var group sync.WaitGroup
 	group.Go(func() { errs[0] = one() })
