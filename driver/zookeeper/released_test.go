@@ -248,33 +248,6 @@ func TestReleasedDuringCreate(t *testing.T) {
 	}
 }
 
-// TestReleaseBehindCreate: an Acquire was given up before the client has sent its create. A release is not answered before that
-// has ended: the create might be sent behind what the release asks.
-func TestReleaseBehindCreate(t *testing.T) {
-	t.Parallel()
-	ctx, d := inside(t)
-	warm(ctx, t, d)
-	conn, _ := dial(t, testbed.SharedZookeeper(t).Addr())
-	r := driver.Request{Name: "x", ID: "behind-1", TTL: time.Minute, Renewed: true, Wait: true}
-	ended, released := make(chan struct{}), make(chan error, 1)
-	d.mu.Lock()
-	d.creates[r.ID] = ended
-	d.mu.Unlock()
-	go func() { released <- d.Release(ctx, r.Hold(0)) }()
-	if answered(released) {
-		t.Errorf("release of what may be sent yet: %v", <-released)
-		released <- nil
-	}
-	if _, err := d.createTicket(ctx, d.parent(r.Name), r, nil, true, nil); err != nil {
-		t.Fatal(err)
-	}
-	close(ended)
-	if err := <-released; err != nil {
-		t.Errorf("release: %v", err)
-	}
-	settled(t, conn, d, r.ID)
-}
-
 // releaseAll asks for a release until the store has answered, as the core does.
 func releaseAll(ctx context.Context, d *Driver, h driver.Hold) error {
 	for {

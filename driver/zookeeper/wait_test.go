@@ -133,6 +133,7 @@ func TestMarkedMeanwhile(t *testing.T) {
 func TestReleaseOfAnUnansweredCreate(t *testing.T) {
 	t.Parallel()
 	ctx, d := inside(t)
+	warm(ctx, t, d) // else the release waits for the connection
 	ended := make(chan struct{})
 	d.mu.Lock()
 	d.creates["given-up-1"] = ended
