@@ -17,6 +17,7 @@ import (
 // have, until its session must be over. Then the driver works again (D16): what was held is lost, and who waits is granted.
 func TestStartedEmpty(t *testing.T) {
 	t.Parallel()
+	slot(t)
 	srv, ctx := testbed.SharedZookeeper(t), ctxFor(t, 60*time.Second)
 	var server atomic.Pointer[testbed.Server]
 	var present atomic.Pointer[net.Conn]
@@ -47,7 +48,7 @@ func TestStartedEmpty(t *testing.T) {
 		ended <- err
 	}()
 	queueOf(t, c, "x", 2)
-	server.Store(testbed.Zookeeper(t))
+	server.Store(testbed.Zookeeper(t, testbed.Faults()))
 	(*present.Load()).Close()
 	if <-held.Done(); !errors.Is(held.Err(), locker.ErrLost) {
 		t.Errorf("the holder: %v", held.Err())
