@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -125,6 +126,84 @@ func TestMarkedMeanwhile(t *testing.T) {
 	<-set.C
 	if set, err = w.watch(ctx, v, 3); err != nil || !set.HasFired() {
 		t.Errorf("it waits for a mark that was set before, error %v", err)
+	}
+}
+
+// TestNoReleaseOfAHolder: what is ahead of a waiter changes in another way than by the release of one who held the lock alone: a
+// permit is marked, or permits follow the holder that is released. The waiter does not take itself for the next one.
+func TestNoReleaseOfAHolder(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ahead   []driver.Request
+		r       driver.Request
+		changes func(ctx context.Context, d *Driver, ahead []string) error
+	}{
+		"a permit is marked": {
+			ahead: []driver.Request{{Shared: true, Limit: 1}},
+			changes: func(ctx context.Context, d *Driver, ahead []string) error {
+				_, err := d.conn.Multi(ctx, &zk.SetDataRequest{Path: ahead[0], Data: []byte("{}"), Version: -1})
+				return err
+			},
+		},
+		"permits follow": {
+			ahead: []driver.Request{{}, {Shared: true, Limit: 1}},
+			r:     driver.Request{Shared: true, Limit: 1},
+			changes: func(ctx context.Context, d *Driver, ahead []string) error {
+				_, err := d.deleteTicket(ctx, ahead[0], true)
+				return err
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, d := inside(t)
+			var ahead []string
+			for i, r := range c.ahead {
+				r.Name, r.ID, r.TTL, r.Renewed, r.Wait = "x", fmt.Sprint("ahead-", i), time.Minute, true, true
+				ahead = append(ahead, enqueue(ctx, t, d, r))
+			}
+			r := c.r
+			r.Name, r.ID, r.TTL, r.Renewed, r.Wait = "x", "waits-1", time.Minute, true, true
+			enqueue(ctx, t, d, r)
+			w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+			w.reconnected = d.conn.Reconnected()
+			_, wake, err := w.step(ctx)
+			if err != nil || wake == nil {
+				t.Fatalf("behind others: wake %v, error %v", wake, err)
+			}
+			if err := c.changes(ctx, d, ahead); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.sleep(ctx, wake); err != nil {
+				t.Fatal(err)
+			}
+			if g, wake, err := w.step(ctx); err != nil || wake == nil {
+				t.Errorf("granted beside another: %v, error %v", g, err)
+			}
+		})
+	}
+}
+
+// TestGoneBeforeTheWatch: the node of a waiter is deleted by hand after it has read the queue. It finds that out when it watches the node,
+// and the driver forgets the ticket.
+func TestGoneBeforeTheWatch(t *testing.T) {
+	t.Parallel()
+	ctx, d := inside(t)
+	r := driver.Request{Name: "x", TTL: time.Minute, Renewed: true, Wait: true}
+	r.ID = "ahead-1"
+	enqueue(ctx, t, d, r)
+	r.ID = "waits-1"
+	own := enqueue(ctx, t, d, r)
+	v, err := d.list(ctx, d.parent(r.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.conn.Multi(ctx, &zk.DeleteRequest{Path: own, Version: -1}); err != nil {
+		t.Fatal(err)
+	}
+	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+	if _, err := w.watch(ctx, v, 1); !errors.Is(err, driver.ErrLost) || d.mayHave(r.ID) {
+		t.Errorf("error %v, want ErrLost; the driver has the ticket: %v", err, d.mayHave(r.ID))
 	}
 }
 
