@@ -184,6 +184,30 @@ func TestNoReleaseOfAHolder(t *testing.T) {
 	}
 }
 
+// TestMinHoldOfAWaiter: the minimum hold of a ticket that has waited begins with its grant, so the session is confirmed anew (D20).
+func TestMinHoldOfAWaiter(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	d, err := Open(ctx, testbed.SharedZookeeper(t).URL()+"?session=10s&prefix=t/"+rand.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	warm(ctx, t, d)
+	most := d.Bounds(0).MaxTTL
+	r := driver.Request{Name: "x", ID: "waits-1", TTL: most, MinHold: most, Renewed: true, Wait: true}
+	enqueue(ctx, t, d, r)
+	granted := time.Now()
+	g, err := newWaiter(d, d.ticketOf(r.Hold(0)), r).granted(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if early := granted.Sub(g.Asked); early > 0 {
+		t.Errorf("the lease of %v began %v before the grant", most, early)
+	}
+}
+
 // TestGoneBeforeTheWatch: the node of a waiter is deleted by hand after it has read the queue. It finds that out when it watches the node,
 // and the driver forgets the ticket.
 func TestGoneBeforeTheWatch(t *testing.T) {
