@@ -156,7 +156,7 @@ func (n *network) fail(err error) {
 	}
 }
 
-// outlived reports whether no session of that timeout is left: there was no server for twice as long.
+// outlived reports whether there was no session for twice its timeout.
 func (n *network) outlived(timeout time.Duration) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -205,7 +205,8 @@ type boundedConn struct {
 // Write sends a request. The first one asks for the session, and names the last transaction that the
 // client has seen: a server that has fewer ends the connection, so that the client never sees an older
 // state. Servers that were started again without their data all do so, for ever. So that number is left out
-// when the session must be over: then a server says so, and the client begins anew.
+// when the session should be over: then a server says so, and the client begins anew. If there was no leader
+// for so long, the session is alive: its leases are over all the same, and no server is behind that far.
 func (b *boundedConn) Write(p []byte) (int, error) {
 	const seen, timeout, end = 8, 16, 20 // in the request, after its length and the version of the protocol
 	if !b.asked && len(p) >= end && b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) {
