@@ -34,7 +34,7 @@
 // long as the lease may last there, but for no more than ten.
 //
 // A Break counts when a majority has run it within five seconds: the ticket is then removed from
-// all nodes. Its process is notified by those nodes that had it. What only a few have run changes nothing.
+// all nodes. Its process is notified by those nodes that had it, and asks the others. What only a few have run changes nothing.
 //
 // A renewal counts when a majority has it. If a node lacks a lease that a majority has (it was
 // down, has lost its data, or did not get the request), the lease is set there again, for the rest of its time: with each

@@ -20,7 +20,7 @@ import (
 //	requeue   has no ticket of a waiter that a majority has queued      propose: wait, its number kept
 //	repair    lacks a ticket that a majority has granted                propose: hold, for the rest of the lease
 //	mend      repair of all nodes that lack a grant or a renewed lease
-//	reassure  was not reached for a while                               renew all; then mend
+//	reassure  was not reached for a while, or has run a Break           renew; then mend
 //	askAgain  has failed to answer a grant or a renewal                 reassure, a second later
 //	dispose   may have a ticket that is lost                            release
 
@@ -294,6 +294,10 @@ func (d *Driver) reassure() {
 		}
 	}
 	d.mu.Unlock()
+	d.reassureOf(rs...)
+}
+
+func (d *Driver) reassureOf(rs ...driver.Renewal) {
 	for i, err := range d.RenewAll(d.ctx, rs) {
 		if errors.Is(err, driver.ErrLost) && d.notifyLoss != nil {
 			d.notifyLoss(rs[i].Hold, errForgotten)
