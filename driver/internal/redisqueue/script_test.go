@@ -353,6 +353,12 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 	if got := states(); got != "[2 3 1 1]" {
 		t.Errorf("one holds: %s", got)
 	}
+	for _, id := range []string{"a", "b", "c"} {
+		s.leave(true, id)
+	}
+	if got := states(); got != "[0 0 0 3]" {
+		t.Errorf("those with a limit have gone: %s", got)
+	}
 }
 
 // TestShortenNotifies: the process of the first waiter learns that a lease ends earlier.
