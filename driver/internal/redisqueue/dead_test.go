@@ -115,11 +115,17 @@ func TestReleasedTicketsDoNotAddUp(t *testing.T) {
 			id := func(i int) string { return fmt.Sprint("id", i) }
 			var sizes []int64
 			const queue, all = 3, 24
+			kind := func(i int) string { return string(kinds[i%len(kinds)]) }
+			first := number + 1
 			for i := range all {
 				number++
-				s.ask(redlock, id(i), number, time.Minute, string(kinds[i%len(kinds)])+"w", "channel 0 0 ")
+				s.ask(redlock, id(i), number, time.Minute, kind(i)+"w", "channel 0 0 ")
 				if i >= queue {
 					s.leave(redlock, id(i-queue))
+				}
+				if next := i - queue + 1; redlock && next > 0 { // its turn has come
+					s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"},
+						id(next), first+int64(next), 60_000, kind(next)+"wk", "bucket", 2, "channel 0 0 "))
 				}
 				sizes = append(sizes, s.size())
 			}
@@ -243,22 +249,68 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 	}
 }
 
-// TestRefusedTicketLeavesNothing: a shared ticket of Redlock that holds on a node leaves nothing there when the node refuses its next number.
+// TestRefusedTicketLeavesNothing: a ticket of Redlock that is on a node leaves nothing there when the node refuses its next number.
 func TestRefusedTicketLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
 	number := time.Now().Add(time.Hour).UnixMicro()
-	propose := func(id string, number int64, form string, round int) any {
+	propose := func(main, id string, number int64, form string, round int) any {
 		t.Helper()
-		return s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", round, id+" 0 0 ")).([]any)[0]
+		return s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{main, "fences"}, id, number, 60_000, form, "bucket", round, id+" 0 0 ")).([]any)[0]
 	}
-	if propose("id", number, "swn", 1) != yes || propose("other", number+20, "swn", 1) != yes {
-		t.Fatal("not granted what is free")
+	for _, kind := range []string{"x", "s"} {
+		for _, waits := range []bool{false, true} {
+			s.client.FlushAll(t.Context())
+			if waits && propose(s.main, "holds", number-1, "xwn", 1) != yes {
+				t.Fatal("not granted what is free")
+			}
+			propose(s.main, "id", number, kind+"wn", 1)
+			if propose(s.keys.Main("other"), "other", number+20, "xwn", 1) != yes { // its fence is the same
+				t.Fatal("not granted what is free")
+			}
+			if got := propose(s.main, "id", number+10, kind+"wr", 2); got != no {
+				t.Fatalf("%s: a number below the fence: %v", kind, got)
+			}
+			if waits {
+				s.leave(true, "holds")
+			}
+			if keys := s.client.Keys(t.Context(), s.main+"*").Val(); len(keys) > 0 {
+				t.Errorf("%s, waits=%t: %q stay", kind, waits, keys)
+			}
+		}
 	}
-	if got := propose("id", number+10, "swr", 2); got != no {
-		t.Fatalf("a number below the fence: %v", got)
+}
+
+// TestFencesStay: a fence of a node of Redlock is the largest number that ever held there, also where smaller ones hold later: those
+// that were queued before, or are repaired.
+func TestFencesStay(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(main, id string, number int64, form string) {
+		t.Helper()
+		if got := s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{main, "fences"}, id, number, 60_000, form, "bucket", 1, id+" 0 0 ")).([]any)[0]; got != yes {
+			t.Errorf("%s %s: %v", id, form, got)
+		}
 	}
-	if s.client.HExists(t.Context(), s.main+":rt", "id").Val() {
-		t.Error("its record stays")
+	for name, hold := range map[string]func(){
+		"first waiter":  func() { propose(s.main, "waits", number, "xwk") },
+		"later waiter":  func() { s.leave(true, "waits"); propose(s.main, "next", number+1, "xwk") },
+		"reader":        func() { s.leave(true, "waits"); s.leave(true, "next"); propose(s.main, "reads", number+2, "swk") },
+		"repair":        func() { propose(s.keys.Main("repaired"), "repaired", number, "xtm") },
+		"reader repair": func() { propose(s.keys.Main("repaired"), "repaired", number, "stm") },
+	} {
+		s.client.FlushAll(t.Context())
+		propose(s.main, "holds", number-1, "xwn")
+		for i, id := range []string{"waits", "next", "reads"} {
+			s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"},
+				id, number+int64(i), 60_000, map[bool]string{true: "s", false: "x"}[id == "reads"]+"wn", "bucket", 1, id+" 0 0 "))
+		}
+		propose(s.keys.Main("other"), "other", number+20, "xwn")
+		s.leave(true, "holds")
+		hold()
+		if got := s.client.HGet(t.Context(), "fences", "bucket").Val(); got != strconv.FormatInt(number+20, 10) {
+			t.Errorf("%s: the fence is %s, want %d", name, got, number+20)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package redisqueue_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,6 +142,53 @@ func TestMarkIsGone(t *testing.T) {
 		}
 		if n := s.client.HLen(t.Context(), s.key("t")).Val(); n != 2 {
 			t.Errorf("%d records, want those of the holders", n)
+		}
+	})
+}
+
+// TestHolderAsksAgain: the lease of a ticket that holds, and is asked for again, begins anew, and does not become shorter.
+func TestHolderAsksAgain(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		for _, kind := range []string{"x", "s"} {
+			s.client.FlushAll(t.Context())
+			left := func() time.Duration {
+				left := s.client.PTTL(t.Context(), s.main).Val()
+				if kind == "s" {
+					left = min(left, time.Until(time.UnixMicro(int64(s.client.ZScore(t.Context(), s.key("e"), "id").Val()))))
+				}
+				return left
+			}
+			again := func(ttl, want time.Duration) {
+				t.Helper()
+				held := false
+				if s.redlock {
+					held = s.propose("id", kind, ttl, "wk")[0] == yes
+				} else {
+					held = s.queue("id", kind, ttl)
+				}
+				if got := left(); !held || got < want-5*time.Second || got > want {
+					t.Errorf("%s: it holds: %t, for %v, want %v", kind, held, got, want)
+				}
+			}
+			if !s.queue("id", kind, 20*time.Second) {
+				t.Fatal("not granted what is free")
+			}
+			again(time.Minute, time.Minute)
+			again(20*time.Second, time.Minute)
+			if s.redlock {
+				continue
+			}
+			// The provisional lease of a waiter becomes one of the length that is asked for.
+			s.client.FlushAll(t.Context())
+			s.queue("holder", "x", time.Minute)
+			s.queue("id", kind, 20*time.Second)
+			s.leave(false, "holder")
+			again(2*time.Second, 2*time.Second)
+			again(time.Minute, time.Minute)
+			if got := s.client.Get(t.Context(), s.main).Val() + s.client.HGet(t.Context(), s.key("t"), "id").Val(); strings.Contains(got, "?") {
+				t.Errorf("%s: the lease is provisional: %s", kind, got)
+			}
 		}
 	})
 }
