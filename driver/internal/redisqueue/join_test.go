@@ -109,7 +109,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinAfterDeadWaiters: a run of the first who wait leaves no record of those who have died before.
+// TestJoinAfterDeadWaiters: a run of the first who wait leaves no record of those who have died before, and none for ever.
 func TestJoinAfterDeadWaiters(t *testing.T) {
 	t.Parallel()
 	client, p, keys := newJoins(t)
@@ -119,6 +119,11 @@ func TestJoinAfterDeadWaiters(t *testing.T) {
 	runJoined(t, p, acquireCall(keys, "name", "a"), acquireCall(keys, "name", "b"))
 	if ids := client.HKeys(t.Context(), records).Val(); len(ids) != 2 || slices.Contains(ids, "dead") {
 		t.Errorf("records of %q, want of a and b", ids)
+	}
+	for _, end := range []string{":x", ":t", ":p"} {
+		if client.PTTL(t.Context(), keys.Main("name")+end).Val() <= 0 {
+			t.Errorf("%s does not end by itself if the process dies", end)
+		}
 	}
 }
 
