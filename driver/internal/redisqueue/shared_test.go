@@ -113,6 +113,9 @@ func TestPermitWhoseLeaseIsOver(t *testing.T) {
 		if s.redlock && s.propose("waits", "s", time.Minute, "wk")[0] != yes || s.leases("waits") != 1 {
 			t.Error("the waiter does not hold")
 		}
+		if s.queue("last", "s", time.Minute) {
+			t.Error("a third holds two permits")
+		}
 		if ids := s.client.ZRange(t.Context(), s.key("h"), 0, -1).Val(); !slices.Equal(ids, []string{"long", "waits"}) {
 			t.Errorf("%q hold", ids)
 		}
