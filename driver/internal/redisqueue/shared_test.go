@@ -59,18 +59,43 @@ func (s *shared) propose(id, kind string, ttl time.Duration, form string) []any 
 		id, s.numbers[id], ttl.Milliseconds(), kind+form, "bucket", 1, s.record(id, kind))).([]any)
 }
 
-// leases returns the answer to a renewal.
-func (s *shared) leases(id string) int64 {
+// leases returns the answer to a renewal for a minute.
+func (s *shared) leases(id string) int64 { return s.renew(id, time.Minute) }
+
+func (s *shared) renew(id string, ttl time.Duration) int64 {
 	s.t.Helper()
 	script := redisqueue.Renew
 	if s.redlock {
 		script = redisqueue.RedlockRenew
 	}
-	answers, err := redisqueue.Ints("renew", s.run(redisqueue.NewCall(script, []string{s.main}, id, time.Minute.Milliseconds())), 1)
+	answers, err := redisqueue.Ints("renew", s.run(redisqueue.NewCall(script, []string{s.main}, id, ttl.Milliseconds())), 1)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return answers[0]
+}
+
+func (s *shared) shorten(id string, left time.Duration) any {
+	s.t.Helper()
+	script := redisqueue.Shorten
+	if s.redlock {
+		script = redisqueue.RedlockShorten
+	}
+	return s.run(redisqueue.NewCall(script, []string{s.main}, id, left.Milliseconds()))
+}
+
+// left is the rest of the lease of the only holder. The keys of those who hold shared last as long.
+func (s *shared) left(id, kind string) time.Duration {
+	left := s.client.PTTL(s.t.Context(), s.main).Val()
+	if kind == "s" {
+		for _, end := range []string{"h", "e", "t"} {
+			if s.client.PTTL(s.t.Context(), s.key(end)).Val() < left-time.Second { // it is read later
+				s.t.Errorf("%s ends before the lease", s.key(end))
+			}
+		}
+		left = min(left, time.Until(time.UnixMicro(int64(s.client.ZScore(s.t.Context(), s.key("e"), id).Val()))))
+	}
+	return left
 }
 
 // listen returns a function that returns what a process was notified of since.
@@ -155,13 +180,6 @@ func TestHolderAsksAgain(t *testing.T) {
 	bothQueues(t, func(t *testing.T, s *shared) {
 		for _, kind := range []string{"x", "s"} {
 			s.client.FlushAll(t.Context())
-			left := func() time.Duration {
-				left := s.client.PTTL(t.Context(), s.main).Val()
-				if kind == "s" {
-					left = min(left, time.Until(time.UnixMicro(int64(s.client.ZScore(t.Context(), s.key("e"), "id").Val()))))
-				}
-				return left
-			}
 			again := func(ttl, want time.Duration) {
 				t.Helper()
 				held := false
@@ -170,7 +188,7 @@ func TestHolderAsksAgain(t *testing.T) {
 				} else {
 					held = s.queue("id", kind, ttl)
 				}
-				if got := left(); !held || got < want-5*time.Second || got > want {
+				if got := s.left("id", kind); !held || got < want-5*time.Second || got > want {
 					t.Errorf("%s: it holds: %t, for %v, want %v", kind, held, got, want)
 				}
 			}
@@ -192,6 +210,38 @@ func TestHolderAsksAgain(t *testing.T) {
 			if got := s.client.Get(t.Context(), s.main).Val() + s.client.HGet(t.Context(), s.key("t"), "id").Val(); strings.Contains(got, "?") {
 				t.Errorf("%s: the lease is provisional: %s", kind, got)
 			}
+		}
+	})
+}
+
+// TestLeaseLengths: a renewal makes a lease longer and never shorter, and shorten makes it shorter and never longer. Neither does
+// anything for a ticket that waits.
+func TestLeaseLengths(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		for _, kind := range []string{"x", "s"} {
+			s.client.FlushAll(t.Context())
+			if !s.queue("id", kind, 20*time.Second) || s.queue("waits", "x", time.Minute) {
+				t.Fatal("not the first of two holds")
+			}
+			lasts := func(what string, want time.Duration) {
+				t.Helper()
+				if got := s.left("id", kind); got < want-5*time.Second || got > want {
+					t.Errorf("%s: %s: the lease lasts for %v, want %v", kind, what, got, want)
+				}
+			}
+			if s.renew("id", time.Minute) != 1 || s.renew("waits", time.Hour) != 0 {
+				t.Errorf("%s: the holder is not renewed, or the waiter is", kind)
+			}
+			lasts("renewed", time.Minute)
+			s.renew("id", 20*time.Second)
+			lasts("renewed for less", time.Minute)
+			if s.shorten("id", 30*time.Second) != yes || s.shorten("waits", time.Second) != no {
+				t.Errorf("%s: the holder's lease is not shortened, or that of the waiter is", kind)
+			}
+			lasts("shortened", 30*time.Second)
+			s.shorten("id", time.Minute)
+			lasts("shortened to more", 30*time.Second)
 		}
 	})
 }
