@@ -246,6 +246,64 @@ func TestLeaseLengths(t *testing.T) {
 	})
 }
 
+// beat sends a heartbeat of the process of a ticket, and returns after how many milliseconds it is to poll, the flags, and the
+// ticket's state.
+func (s *shared) beat(id, kind string) (after, flags, state int64) {
+	s.t.Helper()
+	script := redisqueue.KeepAlive
+	if s.redlock {
+		script = redisqueue.RedlockKeepAlive
+	}
+	reply, err := redisqueue.Ints("heartbeat", s.run(redisqueue.NewCall(script, []string{s.main}, id, kind+id)), 3)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return reply[0], reply[1], reply[2]
+}
+
+// TestFirstPolls: the process of the first waiter, whatever that waits for, is to poll when the lease ends, and no other.
+func TestFirstPolls(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		for _, kinds := range []string{"xs", "sx"} {
+			s.client.FlushAll(t.Context())
+			s.queue("holds", "x", 20*time.Second)
+			ids := []string{"first", "second"}
+			for i, id := range ids {
+				s.queue(id, kinds[i:i+1], time.Minute)
+			}
+			for i, id := range ids {
+				if after, flags, state := s.beat(id, kinds[i:i+1]); flags&1 != int64(1-i) || after < 15_000 || after > 20_000 || state != redisqueue.IsWaiting {
+					t.Errorf("%s: the heartbeat of the %s: %d ms, flags %d, state %d", kinds, id, after, flags, state)
+				}
+			}
+		}
+	})
+}
+
+// TestLapsedHeartbeat: a heartbeat that comes too late does not bring tickets back.
+func TestLapsedHeartbeat(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		for _, kind := range []string{"x", "s"} {
+			s.client.FlushAll(t.Context())
+			s.queue("holds", "x", time.Minute)
+			s.queue("early", kind, time.Minute)
+			s.queue("other", kind, time.Minute)
+			s.client.ZAddXX(t.Context(), s.key("p"), redis.Z{Score: 1, Member: "early"})
+			if _, _, state := s.beat("early", kind); state != redisqueue.IsGone {
+				t.Errorf("%s: the state of the ticket of a lapsed process is %d", kind, state)
+			}
+			if ids := s.client.ZRange(t.Context(), s.key(kind), 0, -1).Val(); !slices.Equal(ids, []string{"other"}) {
+				t.Errorf("%s: %q wait", kind, ids)
+			}
+			if s.client.HExists(t.Context(), s.key("t"), "early").Val() {
+				t.Errorf("%s: the record of a dead ticket stays", kind)
+			}
+		}
+	})
+}
+
 // TestPermitsAhead: a node of Redlock counts those who wait ahead of a ticket with a limit, each once, and says who they are.
 func TestPermitsAhead(t *testing.T) {
 	t.Parallel()
