@@ -66,7 +66,7 @@
 // that they protect uses all connections. Renewals and heartbeats have a connection for themselves then: they do not wait for
 // requests that wait in the database.
 //
-// A connection to a server that has become read only (errors 1036, 1290, 1792, 1836) is given up for a new one, which may
+// A connection to a server that has become read only (errors 1036, 1242, 1290, 1792, 1836) is given up for a new one, which may
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
 // ErrUnavailable.
 //

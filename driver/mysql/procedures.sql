@@ -22,14 +22,12 @@ SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COA
 FROM DUAL WHERE {autocommit}
 
 -- call_mine: the tickets of a process that have a provisional lease and, with p_all, those that wait. Under READ UNCOMMITTED it
--- would show grants that are undone. To lock a slot, which there is not, fails on a server that is read only: one that was demoted
--- does not know the tickets of the next primary.
+-- would show grants that are undone. A server that was demoted does not know the tickets of the next primary.
 CREATE PROCEDURE {call_mine}(IN p_process BIGINT, IN p_all TINYINT)
 READS SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_done TINYINT;
-  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
-  SELECT 1 INTO v_done FROM {slots} WHERE {column} = 65535 FOR UPDATE;
+  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit} AND {edition} AND {primary};
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   SELECT seq, id, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
   FROM {tickets} WHERE provisional IN (1, 1 - p_all) AND process = p_process AND id IS NOT NULL AND (held = 0 OR provisional = 1);

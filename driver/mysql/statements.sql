@@ -3,6 +3,8 @@
 -- {now} is the time at which the statement gets to a row, after it has waited for the lock on it: UTC_TIMESTAMP() is when
 -- the statement began. Queries, which wait for nothing, have that.
 -- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
+-- {primary} fails with error 1242 on a server that takes no writes, as one that was demoted, and a reader of a cluster: what it has
+-- may be old, and its locks exclude nobody.
 -- Statements that delete what a query finds do so in spite of sql_safe_updates: MariaDB executes the first comment, MySQL reads
 -- the second.
 
@@ -96,8 +98,8 @@ SELECT GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), 0)
 
 -- sleep: sleep, unless a ticket of this process was granted beyond those that are known (2), or its row has another
 -- connection (3). 0: nobody has woken it. 4: it has got the lock that it waits for, or nothing is granted on this server, which is read
--- only (a number or, since MariaDB 12, a text).
-SELECT IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 4, IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
+-- only.
+SELECT IF({readonly}, 4, IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
   IF((SELECT COUNT(*) FROM {processes} WHERE id BETWEEN {process} AND {last} AND connection <> {connection}) > 0, 3,
     COALESCE(4 * GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), {key}), 1))))
 
@@ -156,7 +158,7 @@ WHERE seq = {token} AND name = {name} AND held = 1 AND expires_at > {now} AND {a
 
 -- guard_lock: lock the ticket's entry of the index queue, which renewals do not touch, and
 -- not its row: so nothing is read that is not in the index.
-SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND seq = {token} LOCK IN SHARE MODE
+SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND seq = {token} AND {primary} LOCK IN SHARE MODE
 
 -- tx_find: whether a name has a row to lock.
 SELECT 1 FROM {tx} WHERE name = {name} AND {autocommit}
@@ -166,7 +168,7 @@ INSERT IGNORE INTO {tx} (name) SELECT {name} FROM DUAL WHERE {autocommit}
 
 -- tx_try: lock it, unless it is missing or another transaction has locked it. There is no error, since MariaDB's for
 -- NOWAIT rolls back the whole transaction under innodb_rollback_on_timeout.
-SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE SKIP LOCKED
+SELECT 1 FROM {tx} WHERE name = {name} AND {primary} FOR UPDATE SKIP LOCKED
 
 -- tx_free: an error says that another transaction has locked it, perhaps while it inserted it.
 SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE NOWAIT

@@ -44,7 +44,7 @@ func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 		err = errors.Join(err, down)
 	}
 	if err != nil {
-		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
+		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, d.marked(err))
 	}
 	return nil
 }
@@ -79,9 +79,17 @@ func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) erro
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, err)
+		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, d.marked(err))
 	}
 	return nil
+}
+
+// marked returns the error of a statement of a transaction as those of requests are returned.
+func (d *Driver) marked(err error) error {
+	if d.s.Class(err)&sqlqueue.Down != 0 {
+		return driver.Unavailable(explain(err))
+	}
+	return err
 }
 
 // longestName is that of the tables' columns.
@@ -157,7 +165,7 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 		err = driver.ErrLost
 	}
 	if err != nil {
-		return fmt.Errorf("mysql: guard a transaction by %q: %w", lock.Name(), err)
+		return fmt.Errorf("mysql: guard a transaction by %q: %w", lock.Name(), d.marked(err))
 	}
 	return nil
 }
