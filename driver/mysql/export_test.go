@@ -70,6 +70,9 @@ func (d *Driver) UseConn(ctx context.Context, f func()) error {
 	return d.s.conns.Use(ctx, func(*sql.Conn) error { f(); return nil })
 }
 
+// TxSweep is the statement that sweeps the rows of AcquireTx.
+func (d *Driver) TxSweep() string { return d.s.w.render("tx_sweep", values{"most": batch}) }
+
 // Store is what the engine works on.
 func (d *Driver) Store() sqlqueue.Store { return d.s }
 
