@@ -73,7 +73,8 @@ BEGIN
 END
 
 -- call_walk: remove what has expired at the head of a queue that is locked, or everywhere in it, and grant what is grantable.
--- What has expired and is in use stays, and is counted. P_woken: the processes to wake after the commit.
+-- What has expired and is in use stays, and is counted. P_woken: the processes to wake after the commit. If many are granted,
+-- heartbeats may have come since the walk began, whose life the leases have.
 CREATE PROCEDURE {call_walk}(IN p_name VARBINARY(512), IN p_process BIGINT, IN p_all TINYINT,
   OUT p_left BIGINT, INOUT p_mine MEDIUMBLOB, INOUT p_woken MEDIUMBLOB)
 MODIFIES SQL DATA SQL SECURITY INVOKER
@@ -133,6 +134,7 @@ BEGIN
     IF NOT v_shared THEN
       DELETE FROM {tickets} WHERE entry = p_name AND name IS NULL;
     END IF;
+    SELECT COALESCE((SELECT alive_until FROM {processes} WHERE id = v_process), v_alive) INTO v_alive;
     UPDATE {tickets} SET {granted} WHERE entry = v_entry;
     IF v_process = p_process THEN
       SET p_mine = CONCAT(p_mine, 'g ', v_id, ' ', v_seq, ' ', v_heartbeat, x'0a');

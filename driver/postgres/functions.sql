@@ -89,10 +89,12 @@ BEGIN
 				due := '-infinity';
 				EXIT;
 			END IF;
-			ends := least(clock_timestamp() + t.ttl * interval '1 microsecond', t.alive_until);
+			-- If many are granted, heartbeats may have come since the walk began.
 			UPDATE {tickets} k SET slot = CASE WHEN k.shared THEN k.slot ELSE 0 END,
-				held = true, provisional = true, since = clock_timestamp(), expires_at = ends
-			WHERE k.name = p_name AND k.slot = t.slot;
+				held = true, provisional = true, since = clock_timestamp(),
+				expires_at = least(clock_timestamp() + t.ttl * interval '1 microsecond',
+					coalesce((SELECT p.alive_until FROM {processes} p WHERE p.id = t.process), t.alive_until))
+			WHERE k.name = p_name AND k.slot = t.slot RETURNING k.expires_at INTO ends;
 			news := format('g %s %s %s', t.id, t.token, t.heartbeat);
 			IF t.process = p_process THEN
 				mine := mine || E'\n' || news;
