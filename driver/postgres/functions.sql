@@ -36,9 +36,10 @@ BEGIN
 	RETURN n;
 END $locker$;
 
--- Notifies the driver of a process.
+-- Notifies the driver of a process, unless the queue of notifications is almost full: a transaction that adds to a full one fails. A
+-- notification that is not sent delays what it is about, until the next heartbeat or renewal.
 CREATE OR REPLACE FUNCTION {notify}(p_process bigint, p_payload text) RETURNS void LANGUAGE sql AS $locker$
-	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload)
+	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload) WHERE pg_notification_queue_usage() < 0.9
 $locker$;
 
 -- Walks the queue of a name from its head as far as tickets may be granted: removes expired tickets, grants the
