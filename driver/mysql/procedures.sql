@@ -150,7 +150,8 @@ BEGIN
   END IF;
 END
 
--- call_take: take a ticket. What waits behind an exclusive holder needs no walk.
+-- call_take: take a ticket. What waits behind an exclusive holder needs no walk, unless it is a ticket of this request that has
+-- expired: that is not there.
 CREATE PROCEDURE {call_take}(IN p_slot SMALLINT UNSIGNED, IN p_name VARBINARY(512), IN p_entry VARBINARY(80), IN p_id VARBINARY(64),
   IN p_process BIGINT, IN p_shared TINYINT, IN p_permits BIGINT, IN p_ttl BIGINT, IN p_wait TINYINT,
   IN p_owner VARBINARY(2048), IN p_note VARBINARY(2048), IN p_until DATETIME(6), IN p_start BIGINT UNSIGNED)
@@ -183,6 +184,14 @@ BEGIN
     SELECT MIN(COALESCE(IF(t.held, t.expires_at, p.alive_until), v_now)) INTO v_ends
       FROM {tickets} AS t FORCE INDEX (queue) LEFT JOIN {processes} AS p ON p.id = t.process
       WHERE t.name = p_name AND t.seq <= COALESCE(v_first, 18446744073709551615);
+  END IF;
+  IF v_own = 0 THEN
+    SELECT EXISTS (SELECT 1 FROM {tickets} AS t JOIN {processes} AS p ON p.id = t.process
+      WHERE t.entry = p_entry AND p.alive_until > v_now) INTO v_alive;
+    IF NOT v_alive THEN
+      CALL {call_walk}(p_name, p_process, 1, v_left, v_mine, v_woken);
+      SELECT (SELECT seq FROM {tickets} WHERE entry = p_entry AND name = p_name) INTO v_seq;
+    END IF;
   END IF;
   SELECT EXISTS (SELECT 1 FROM {processes} WHERE id = p_process AND alive_until > v_now) INTO v_alive;
   SET v_number = LEAST(COALESCE(TIMESTAMPDIFF(MICROSECOND, v_now, v_ends), 0), 3600000000);
