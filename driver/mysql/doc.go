@@ -57,7 +57,8 @@
 // Replication has to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it would break.
 //
 // Requests work in any isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where
-// autocommit is off each statement fails, with an error that says so. The driver sets nothing in the sessions of a *sql.DB
+// autocommit is off each statement fails, with an error that says so. So it does on MariaDB in a session that was left in a
+// transaction, by a BEGIN that was sent to the pool; on MySQL a lock that is taken there ends with that transaction. The driver sets nothing in the sessions of a *sql.DB
 // that is yours (in its own, autocommit=1), and prepares nothing. What a deadlock, innodb_lock_wait_timeout, max_statement_time
 // or KILL QUERY has ended is sent again; a procedure of the last two kinds, which may have been executed, only a few times.
 //

@@ -106,8 +106,8 @@ func (*store) Class(err error) sqlqueue.Class {
 func explain(err error) error {
 	switch code(err) {
 	case errRange:
-		return fmt.Errorf("autocommit is off in a session of the database, where no lock would be committed: "+
-			"put autocommit=1 into the DSN (%w)", err)
+		return fmt.Errorf("autocommit is off in a session of the database, or a transaction was left open there, so that no lock would be "+
+			"committed: put autocommit=1 into the DSN, and begin transactions by BeginTx (%w)", err)
 	case errTwoRows:
 		return fmt.Errorf("the server is read-only, as one that was demoted is (%w)", err)
 	case errDeniedRoutine:

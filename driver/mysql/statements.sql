@@ -2,7 +2,8 @@
 -- alike, so each statement is one round trip whatever the DSN. Rows are locked by the primary key.
 -- {now} is the time at which the statement gets to a row, after it has waited for the lock on it: UTC_TIMESTAMP() is when
 -- the statement began. Queries, which wait for nothing, have that.
--- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
+-- {autocommit} fails with error 1690 in a session where autocommit is off, or, on MariaDB, that is in a transaction, before any
+-- row is read.
 -- {primary} fails with error 1242 on a server that takes no writes, as one that was demoted, and a reader of a cluster: what it has
 -- may be old, and its locks exclude nobody.
 -- Statements that delete what a query finds do so in spite of sql_safe_updates: MariaDB executes the first comment, MySQL reads
