@@ -294,6 +294,9 @@ var storeCases = []struct {
 		q.take(q.p, "f", granted, "")
 		q.is("a new token", q.tokens["f"] > old, true)
 		q.has("f!")
+		q.end("f")
+		q.take(q.p, "g", granted, "") // it need not wait for anything
+		q.has("g!")
 	}},
 	{"asked again when it is due", false, false, func(q *queue) {
 		lives, gone := q.process(10*time.Minute), q.process(time.Hour)
