@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -70,8 +71,10 @@ func (d *Driver) UseConn(ctx context.Context, f func()) error {
 	return d.s.conns.Use(ctx, func(*sql.Conn) error { f(); return nil })
 }
 
-// TxSweep is the statement that sweeps the rows of AcquireTx.
-func (d *Driver) TxSweep() string { return d.s.w.render("tx_sweep", values{"most": batch}) }
+// TxSweep is the statement that sweeps the rows of AcquireTx, for a transaction.
+func (d *Driver) TxSweep() string {
+	return strings.ReplaceAll(d.s.w.render("tx_sweep", values{"most": batch}), autocommitOn, "1")
+}
 
 // Store is what the engine works on.
 func (d *Driver) Store() sqlqueue.Store { return d.s }
