@@ -144,3 +144,36 @@ func TestAutocommitOffByDefault(t *testing.T) {
 		})
 	}
 }
+
+// Nor does a session that somebody has left in a transaction, by a BEGIN that was sent to the pool: what is done there may be undone.
+// Only MariaDB says so.
+func TestSessionInATransaction(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedMariaDB(t)
+	db := connect(t, srv, "")
+	db.SetMaxOpenConns(1)
+	_, d, prefix := fresh(t, db)
+	other, _ := join(t, connect(t, srv, ""), prefix)
+	must(t, take(t, other, "a").Release(t.Context()))
+	held := driver.Request{Name: "b", ID: "held", TTL: time.Minute}
+	g, err := d.Acquire(t.Context(), held)
+	must(t, err)
+	do(t, db, "BEGIN")
+	refuses := func(what string, err error) {
+		t.Helper()
+		if !refused(err) || !strings.Contains(err.Error(), "transaction") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, wait := range []bool{false, true} {
+		_, err = d.Acquire(t.Context(), driver.Request{Name: "a", ID: fmt.Sprint("in-tx-", wait), TTL: time.Minute, Wait: wait})
+		refuses("acquire", err)
+	}
+	refuses("renew", d.Renew(t.Context(), held.Hold(g.Token), time.Hour))
+	refuses("release", d.Release(t.Context(), held.Hold(g.Token)))
+	_, err = d.Inspect(t.Context(), "b")
+	refuses("inspect", err)
+	must(t, take(t, other, "a").Release(t.Context())) // and waits for nobody
+	do(t, db, "ROLLBACK")
+	must(t, d.Release(t.Context(), held.Hold(g.Token)))
+}

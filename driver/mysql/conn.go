@@ -55,7 +55,7 @@ func (s *store) withOne(ctx context.Context, f func(context.Context, *sql.Conn) 
 		if useless = readOnly(err) || errors.Is(err, sqldriver.ErrBadConn); useless {
 			discard(c)
 		} else if code(err) == errNoProcedure { // without autocommit MySQL keeps the name locked, and nobody can create it
-			_, _ = c.ExecContext(ctx, "ROLLBACK")
+			_, _ = c.ExecContext(ctx, "ROLLBACK AND NO CHAIN NO RELEASE") // with completion_type=CHAIN a transaction would follow
 		}
 		return err
 	})

@@ -57,7 +57,8 @@
 // Replication has to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it would break.
 //
 // Requests work in any isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where
-// autocommit is off each statement fails, with an error that says so. The driver sets nothing in the sessions of a *sql.DB
+// autocommit is off each statement fails, with an error that says so. So it does on MariaDB in a session that was left in a
+// transaction, by a BEGIN that was sent to the pool; on MySQL a lock that is taken there ends with that transaction. The driver sets nothing in the sessions of a *sql.DB
 // that is yours (in its own, autocommit=1), and prepares nothing. What a deadlock, innodb_lock_wait_timeout, max_statement_time
 // or KILL QUERY has ended is sent again; a procedure of the last two kinds, which may have been executed, only a few times.
 //
@@ -66,7 +67,7 @@
 // that they protect uses all connections. Renewals and heartbeats have a connection for themselves then: they do not wait for
 // requests that wait in the database.
 //
-// A connection to a server that has become read only (errors 1036, 1290, 1792, 1836) is given up for a new one, which may
+// A connection to a server that has become read only (errors 1036, 1242, 1290, 1792, 1836) is given up for a new one, which may
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
 // ErrUnavailable.
 //

@@ -20,6 +20,7 @@ const (
 	errNoColumn        = 1054
 	errTableExists     = 1050
 	errRange           = 1690 // see autocommitOn
+	errTwoRows         = 1242 // see onPrimary
 	errLockTimeout     = 1205
 	errNowait          = 3572 // MySQL: on MariaDB it is 1205
 	errInterrupted     = 1317
@@ -41,7 +42,7 @@ var classes = map[uint16]sqlqueue.Class{
 	3101: sqlqueue.Passing, // MySQL: Group Replication rolled back in favour of a concurrent transaction
 
 	1290: sqlqueue.Down, 1792: sqlqueue.Down, 1836: sqlqueue.Down, // the server is read only
-	1036: sqlqueue.Down,                                           // its tables are, by innodb_read_only
+	1036: sqlqueue.Down, errTwoRows: sqlqueue.Down, // its tables are, by innodb_read_only
 	1040: sqlqueue.Down, 1203: sqlqueue.Down, 1226: sqlqueue.Down, // too many connections
 	2002: sqlqueue.Down, 2003: sqlqueue.Down, // a proxy cannot connect to the server
 	9001: sqlqueue.Down, 9002: sqlqueue.Down, // the same of ProxySQL
@@ -65,7 +66,7 @@ func isOneOf(err error, codes ...uint16) bool { return slices.Contains(codes, co
 func rolledBack(err error) bool { return classes[code(err)]&sqlqueue.Passing != 0 }
 
 // readOnly reports whether the server has refused a statement because it is read only.
-func readOnly(err error) bool { return isOneOf(err, 1036, 1290, 1792, 1836) }
+func readOnly(err error) bool { return isOneOf(err, 1036, 1290, 1792, 1836, errTwoRows) }
 
 // denied reports whether the user lacks a right.
 func denied(err error) bool { return isOneOf(err, 1142, 1044, 1227, errDeniedRoutine) }
@@ -105,8 +106,10 @@ func (*store) Class(err error) sqlqueue.Class {
 func explain(err error) error {
 	switch code(err) {
 	case errRange:
-		return fmt.Errorf("autocommit is off in a session of the database, where no lock would be committed: "+
-			"put autocommit=1 into the DSN (%w)", err)
+		return fmt.Errorf("autocommit is off in a session of the database, or a transaction was left open there, so that no lock would be "+
+			"committed: put autocommit=1 into the DSN, and begin transactions by BeginTx (%w)", err)
+	case errTwoRows:
+		return fmt.Errorf("the server is read-only, as one that was demoted is (%w)", err)
 	case errDeniedRoutine:
 		return fmt.Errorf("%w: the driver calls procedures, for which the user needs a right: GRANT EXECUTE ON the database", err)
 	}

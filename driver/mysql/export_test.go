@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -68,6 +69,11 @@ func (d *Driver) Take(ctx context.Context, r driver.Request, until func() int64)
 // UseConn calls f with a connection, as a request does.
 func (d *Driver) UseConn(ctx context.Context, f func()) error {
 	return d.s.conns.Use(ctx, func(*sql.Conn) error { f(); return nil })
+}
+
+// TxSweep is the statement that sweeps the rows of AcquireTx, for a transaction.
+func (d *Driver) TxSweep() string {
+	return strings.ReplaceAll(d.s.w.render("tx_sweep", values{"most": batch}), autocommitOn, "1")
 }
 
 // Store is what the engine works on.

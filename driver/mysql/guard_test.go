@@ -183,3 +183,22 @@ func TestSweepOfMuch(t *testing.T) {
 		}
 	})
 }
+
+// A lease that is over guards nothing, though its ticket is still there, since a transaction guards it from before. A sweep leaves it.
+func TestGuardOfALeaseThatIsOver(t *testing.T) {
+	onBoth(t, func(t *testing.T, srv *testbed.Server) {
+		db := connect(t, srv, "")
+		l, d, prefix := fresh(t, db)
+		k := take(t, l, "a", locker.WithTTL(time.Minute), locker.WithoutRenewal())
+		must(t, d.Guard(t.Context(), begin(t, db), k))
+		do(t, db, "UPDATE "+prefix+"_tickets SET expires_at = UTC_TIMESTAMP(6)")
+		if err := d.Guard(t.Context(), begin(t, db), k); !errors.Is(err, driver.ErrLost) {
+			t.Errorf("guarded: %v", err)
+		}
+		do(t, db, "UPDATE "+prefix+"_tickets SET expires_at = '2001-01-01'")
+		must(t, d.Sweep(t.Context())) // which does not wait for the transaction
+		if n := count(t, db, prefix+"_tickets"); n != 1 {
+			t.Errorf("%d tickets, want 1", n)
+		}
+	})
+}

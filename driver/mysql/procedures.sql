@@ -22,14 +22,12 @@ SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), {server}, COA
 FROM DUAL WHERE {autocommit}
 
 -- call_mine: the tickets of a process that have a provisional lease and, with p_all, those that wait. Under READ UNCOMMITTED it
--- would show grants that are undone. To lock a slot, which there is not, fails on a server that is read only: one that was demoted
--- does not know the tickets of the next primary.
+-- would show grants that are undone. A server that was demoted does not know the tickets of the next primary.
 CREATE PROCEDURE {call_mine}(IN p_process BIGINT, IN p_all TINYINT)
 READS SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_done TINYINT;
-  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit};
-  SELECT 1 INTO v_done FROM {slots} WHERE {column} = 65535 FOR UPDATE;
+  SELECT 1 INTO v_done FROM DUAL WHERE {autocommit} AND {edition} AND {primary};
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   SELECT seq, id, held, COALESCE(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), expires_at), 0)
   FROM {tickets} WHERE provisional IN (1, 1 - p_all) AND process = p_process AND id IS NOT NULL AND (held = 0 OR provisional = 1);
@@ -75,7 +73,8 @@ BEGIN
 END
 
 -- call_walk: remove what has expired at the head of a queue that is locked, or everywhere in it, and grant what is grantable.
--- What has expired and is in use stays, and is counted. P_woken: the processes to wake after the commit.
+-- What has expired and is in use stays, and is counted. P_woken: the processes to wake after the commit. If many are granted,
+-- heartbeats may have come since the walk began, whose life the leases have.
 CREATE PROCEDURE {call_walk}(IN p_name VARBINARY(512), IN p_process BIGINT, IN p_all TINYINT,
   OUT p_left BIGINT, INOUT p_mine MEDIUMBLOB, INOUT p_woken MEDIUMBLOB)
 MODIFIES SQL DATA SQL SECURITY INVOKER
@@ -135,6 +134,7 @@ BEGIN
     IF NOT v_shared THEN
       DELETE FROM {tickets} WHERE entry = p_name AND name IS NULL;
     END IF;
+    SELECT COALESCE((SELECT alive_until FROM {processes} WHERE id = v_process), v_alive) INTO v_alive;
     UPDATE {tickets} SET {granted} WHERE entry = v_entry;
     IF v_process = p_process THEN
       SET p_mine = CONCAT(p_mine, 'g ', v_id, ' ', v_seq, ' ', v_heartbeat, x'0a');
@@ -150,7 +150,8 @@ BEGIN
   END IF;
 END
 
--- call_take: take a ticket. What waits behind an exclusive holder needs no walk.
+-- call_take: take a ticket. What waits behind an exclusive holder needs no walk, unless it is a ticket of this request that has
+-- expired: that is not there.
 CREATE PROCEDURE {call_take}(IN p_slot SMALLINT UNSIGNED, IN p_name VARBINARY(512), IN p_entry VARBINARY(80), IN p_id VARBINARY(64),
   IN p_process BIGINT, IN p_shared TINYINT, IN p_permits BIGINT, IN p_ttl BIGINT, IN p_wait TINYINT,
   IN p_owner VARBINARY(2048), IN p_note VARBINARY(2048), IN p_until DATETIME(6), IN p_start BIGINT UNSIGNED)
@@ -183,6 +184,14 @@ BEGIN
     SELECT MIN(COALESCE(IF(t.held, t.expires_at, p.alive_until), v_now)) INTO v_ends
       FROM {tickets} AS t FORCE INDEX (queue) LEFT JOIN {processes} AS p ON p.id = t.process
       WHERE t.name = p_name AND t.seq <= COALESCE(v_first, 18446744073709551615);
+  END IF;
+  IF v_own = 0 THEN
+    SELECT EXISTS (SELECT 1 FROM {tickets} AS t JOIN {processes} AS p ON p.id = t.process
+      WHERE t.entry = p_entry AND p.alive_until > v_now) INTO v_alive;
+    IF NOT v_alive THEN
+      CALL {call_walk}(p_name, p_process, 1, v_left, v_mine, v_woken);
+      SELECT (SELECT seq FROM {tickets} WHERE entry = p_entry AND name = p_name) INTO v_seq;
+    END IF;
   END IF;
   SELECT EXISTS (SELECT 1 FROM {processes} WHERE id = p_process AND alive_until > v_now) INTO v_alive;
   SET v_number = LEAST(COALESCE(TIMESTAMPDIFF(MICROSECOND, v_now, v_ends), 0), 3600000000);

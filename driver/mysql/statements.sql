@@ -2,7 +2,10 @@
 -- alike, so each statement is one round trip whatever the DSN. Rows are locked by the primary key.
 -- {now} is the time at which the statement gets to a row, after it has waited for the lock on it: UTC_TIMESTAMP() is when
 -- the statement began. Queries, which wait for nothing, have that.
--- {autocommit} fails with error 1690 in a session where autocommit is off, before any row is read.
+-- {autocommit} fails with error 1690 in a session where autocommit is off, or, on MariaDB, that is in a transaction, before any
+-- row is read.
+-- {primary} fails with error 1242 on a server that takes no writes, as one that was demoted, and a reader of a cluster: what it has
+-- may be old, and its locks exclude nobody.
 -- Statements that delete what a query finds do so in spite of sql_safe_updates: MariaDB executes the first comment, MySQL reads
 -- the second.
 
@@ -96,8 +99,8 @@ SELECT GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), 0)
 
 -- sleep: sleep, unless a ticket of this process was granted beyond those that are known (2), or its row has another
 -- connection (3). 0: nobody has woken it. 4: it has got the lock that it waits for, or nothing is granted on this server, which is read
--- only (a number or, since MariaDB 12, a text).
-SELECT IF(CONCAT(@@global.read_only) NOT IN ('0', 'OFF'), 4, IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
+-- only.
+SELECT IF({readonly}, 4, IF((SELECT COUNT(*) FROM {tickets} WHERE process BETWEEN {process} AND {last} AND provisional = 1 AND seq NOT IN ({seqs})) > 0, 2,
   IF((SELECT COUNT(*) FROM {processes} WHERE id BETWEEN {process} AND {last} AND connection <> {connection}) > 0, 3,
     COALESCE(4 * GET_LOCK(CONCAT('locker.', {start}, '.', {connection}), {key}), 1))))
 
@@ -156,7 +159,7 @@ WHERE seq = {token} AND name = {name} AND held = 1 AND expires_at > {now} AND {a
 
 -- guard_lock: lock the ticket's entry of the index queue, which renewals do not touch, and
 -- not its row: so nothing is read that is not in the index.
-SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND seq = {token} LOCK IN SHARE MODE
+SELECT seq FROM {tickets} FORCE INDEX (queue) WHERE name = {name} AND seq = {token} AND {primary} LOCK IN SHARE MODE
 
 -- tx_find: whether a name has a row to lock.
 SELECT 1 FROM {tx} WHERE name = {name} AND {autocommit}
@@ -166,7 +169,7 @@ INSERT IGNORE INTO {tx} (name) SELECT {name} FROM DUAL WHERE {autocommit}
 
 -- tx_try: lock it, unless it is missing or another transaction has locked it. There is no error, since MariaDB's for
 -- NOWAIT rolls back the whole transaction under innodb_rollback_on_timeout.
-SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE SKIP LOCKED
+SELECT 1 FROM {tx} WHERE name = {name} AND {primary} FOR UPDATE SKIP LOCKED
 
 -- tx_free: an error says that another transaction has locked it, perhaps while it inserted it.
 SELECT 1 FROM {tx} WHERE name = {name} FOR UPDATE NOWAIT
@@ -177,8 +180,11 @@ SELECT @@innodb_rollback_on_timeout
 -- tx_lock: lock it, and insert it if it is missing. Unlike a query, that leaves no gap locked.
 INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
 
--- tx_sweep: delete rows that no transaction has locked.
-/*M! SET STATEMENT sql_safe_updates=0 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=0) */ x FROM (SELECT name FROM {tx} LIMIT {most} FOR UPDATE SKIP LOCKED) AS idle STRAIGHT_JOIN {tx} AS x ON x.name = idle.name WHERE {autocommit}
+-- tx_swept: wait for the end of a sweep, which has locked the first slot.
+SELECT 1 FROM {slots} WHERE {column} = 0 AND {autocommit} FOR UPDATE
+
+-- tx_sweep: delete rows that no transaction has locked. If the first slot is in use, it waits for the next sweep.
+/*M! SET STATEMENT sql_safe_updates=0 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=0) */ x FROM (SELECT t.name FROM {slots} AS s STRAIGHT_JOIN {tx} AS t WHERE s.{column} = 0 LIMIT {most} FOR UPDATE SKIP LOCKED) AS idle STRAIGHT_JOIN {tx} AS x ON x.name = idle.name WHERE {autocommit}
 
 -- schema: the version of the tables.
 SELECT table_comment FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = {table} AND {autocommit}

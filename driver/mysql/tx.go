@@ -44,7 +44,7 @@ func (d *Driver) AcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 		err = errors.Join(err, down)
 	}
 	if err != nil {
-		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, err)
+		return fmt.Errorf("mysql: acquire %q in a transaction: %w", name, d.marked(err))
 	}
 	return nil
 }
@@ -66,22 +66,65 @@ func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
 // TryAcquireTx is AcquireTx without waiting. Its error wraps driver.ErrNotAcquired if another
 // transaction holds name.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
-	there, err := d.createTxRow(ctx, name)
-	if err == nil && !there {
-		err = driver.ErrNotAcquired // a transaction has made the row, and has not ended
-	}
-	if err == nil {
-		var rows *sql.Rows
-		var found []int
-		rows, err = tx.QueryContext(ctx, d.s.w.render("tx_try", valuesOf(name, "")))
-		if found, err = scanAll(rows, err, scanOne[int]); err == nil && len(found) == 0 {
-			err = driver.ErrNotAcquired
+	got, err := d.createTxRow(ctx, name) // false: a transaction has made the row, and has not ended
+	if err == nil && got {
+		if got, err = d.tryTx(ctx, tx, name); err == nil && !got {
+			got, err = d.tryTxAgain(ctx, tx, name)
 		}
 	}
+	if err == nil && !got {
+		err = driver.ErrNotAcquired
+	}
 	if err != nil {
-		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, err)
+		return fmt.Errorf("mysql: try to acquire %q in a transaction: %w", name, d.marked(err))
 	}
 	return nil
+}
+
+func (d *Driver) tryTx(ctx context.Context, tx *sql.Tx, name string) (got bool, err error) {
+	rows, err := tx.QueryContext(ctx, d.s.w.render("tx_try", valuesOf(name, "")))
+	found, err := scanAll(rows, err, scanOne[int])
+	return len(found) > 0, err
+}
+
+// tryTxAgain tries again after a sweep that may have locked the row of a name, or removed it since it was found. If it was removed, tx
+// makes it: a gap that tx has locked would keep others from that.
+func (d *Driver) tryTxAgain(ctx context.Context, tx *sql.Tx, name string) (got bool, err error) {
+	v := valuesOf(name, "")
+	forTx := sqlqueue.ForTx(ctx)
+	there, err := sqlqueue.Repeat(forTx, d.e, sqlqueue.Twice, func() (there bool, err error) {
+		err = d.s.send(forTx, func(ctx context.Context, c *sql.Conn) error {
+			_, err := ask(ctx, c, d.s.w.render("tx_swept", v))
+			if err == nil {
+				there, err = ask(ctx, c, d.s.w.render("tx_find", v))
+			}
+			return err
+		})
+		return there, err
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case there:
+		return d.tryTx(ctx, tx, name)
+	}
+	_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", v))
+	return err == nil, err
+}
+
+// ask reports whether a query finds a row.
+func ask(ctx context.Context, c *sql.Conn, query string) (found bool, err error) {
+	rows, err := c.QueryContext(ctx, query)
+	all, err := scanAll(rows, err, scanOne[int])
+	return len(all) > 0, err
+}
+
+// marked returns the error of a statement of a transaction as those of requests are returned.
+func (d *Driver) marked(err error) error {
+	if d.s.Class(err)&sqlqueue.Down != 0 {
+		return driver.Unavailable(explain(err))
+	}
+	return err
 }
 
 // longestName is that of the tables' columns.
@@ -100,15 +143,10 @@ func (d *Driver) createTxRow(ctx context.Context, name string) (there bool, err 
 	ctx = sqlqueue.ForTx(ctx)
 	return sqlqueue.Repeat(ctx, d.e, sqlqueue.Creates, func() (there bool, err error) {
 		err = d.s.send(ctx, func(ctx context.Context, c *sql.Conn) error {
-			ask := func(statement string) (found bool, err error) {
-				rows, err := c.QueryContext(ctx, d.s.w.render(statement, v))
-				all, err := scanAll(rows, err, scanOne[int])
-				return len(all) > 0, err
-			}
-			if there, err = ask("tx_find"); err != nil || there {
+			if there, err = ask(ctx, c, d.s.w.render("tx_find", v)); err != nil || there {
 				return err
 			}
-			switch there, err = ask("tx_free"); {
+			switch there, err = ask(ctx, c, d.s.w.render("tx_free", v)); {
 			case isOneOf(err, errLockTimeout, errNowait):
 				return nil
 			case err != nil || there:
@@ -157,7 +195,7 @@ func (d *Driver) Guard(ctx context.Context, tx *sql.Tx, lock interface {
 		err = driver.ErrLost
 	}
 	if err != nil {
-		return fmt.Errorf("mysql: guard a transaction by %q: %w", lock.Name(), err)
+		return fmt.Errorf("mysql: guard a transaction by %q: %w", lock.Name(), d.marked(err))
 	}
 	return nil
 }

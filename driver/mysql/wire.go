@@ -37,8 +37,15 @@ const thisServer = "(@@server_id << 32) | ((UUID_SHORT() >> 24) & 4294967295)"
 const executionTime = "(UTC_TIMESTAMP(6) + INTERVAL MOD(TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6)) + 7800000000, 1800000000)" +
 	" - 600000000 MICROSECOND)"
 
-// autocommitOn is true where autocommit is on, and out of range where it is off: 2^64-1, and one more.
-const autocommitOn = "18446744073709551615 + (1 - @@autocommit)"
+// autocommitOn is true where autocommit is on, and out of range where it is off: 2^64-1, and one more. So it is on MariaDB where
+// the session is in a transaction; MySQL, which has no such variable, reads a comment.
+const autocommitOn = "18446744073709551615 + (1 - @@autocommit /*M! + @@in_transaction */)"
+
+// readOnlyServer is true where read_only or innodb_read_only is on; the first is a number or, since MariaDB 12, a text.
+const readOnlyServer = "(@@innodb_read_only OR CONCAT(@@global.read_only) NOT IN ('0', 'OFF'))"
+
+// onPrimary is true on a server that takes writes, and otherwise two rows, of which there may be one.
+const onPrimary = "(SELECT 1 UNION SELECT 1 + " + readOnlyServer + ")"
 
 // Assignments in procedures: the anchor has no ticket any more, but stays; a ticket that waits becomes a holder, and the
 // anchor if it is exclusive. Its lease begins after the heartbeat that was read, and does not outlive the row of its process.
@@ -92,6 +99,7 @@ func (w *wire) tables(text string) string {
 	text = strings.NewReplacer(
 		"{edition}", "NOT EXISTS (SELECT s.{column} FROM {slots} AS s WHERE s.{column} > 65535)",
 		"{vacated}", vacated, "{granted}", granted, "{here}", "("+thisServer+") = {start}", "{now}", executionTime, "{autocommit}", autocommitOn,
+		"{primary}", onPrimary, "{readonly}", readOnlyServer,
 	).Replace(text)
 	text = strings.ReplaceAll(text, "{server}", thisServer)
 	for _, name := range procedures {

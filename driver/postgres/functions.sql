@@ -36,9 +36,10 @@ BEGIN
 	RETURN n;
 END $locker$;
 
--- Notifies the driver of a process.
+-- Notifies the driver of a process, unless the queue of notifications is almost full: a transaction that adds to a full one fails. A
+-- notification that is not sent delays what it is about, until the next heartbeat or renewal.
 CREATE OR REPLACE FUNCTION {notify}(p_process bigint, p_payload text) RETURNS void LANGUAGE sql AS $locker$
-	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload)
+	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload) WHERE pg_notification_queue_usage() < 0.9
 $locker$;
 
 -- Walks the queue of a name from its head as far as tickets may be granted: removes expired tickets, grants the
@@ -89,10 +90,12 @@ BEGIN
 				due := '-infinity';
 				EXIT;
 			END IF;
-			ends := least(clock_timestamp() + t.ttl * interval '1 microsecond', t.alive_until);
+			-- If many are granted, heartbeats may have come since the walk began.
 			UPDATE {tickets} k SET slot = CASE WHEN k.shared THEN k.slot ELSE 0 END,
-				held = true, provisional = true, since = clock_timestamp(), expires_at = ends
-			WHERE k.name = p_name AND k.slot = t.slot;
+				held = true, provisional = true, since = clock_timestamp(),
+				expires_at = least(clock_timestamp() + t.ttl * interval '1 microsecond',
+					coalesce((SELECT p.alive_until FROM {processes} p WHERE p.id = t.process), t.alive_until))
+			WHERE k.name = p_name AND k.slot = t.slot RETURNING k.expires_at INTO ends;
 			news := format('g %s %s %s', t.id, t.token, t.heartbeat);
 			IF t.process = p_process THEN
 				mine := mine || E'\n' || news;
@@ -178,6 +181,9 @@ BEGIN
 				p_ttl, clock_timestamp(), NULL, p_owner, p_note);
 			RETURN 'w ' || {micros}(head.expires_at);
 		END IF;
+		-- A ticket of this request that has expired is not there.
+		PERFORM {reap}(p_name, k.slot, k.token, false, k.process) FROM {tickets} k
+			WHERE k.id = p_id AND k.slot <> 0 AND k.name = p_name AND NOT k.held AND NOT {live};
 	END IF;
 	SELECT k.token, k.held, k.expires_at INTO old FROM (
 		SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id

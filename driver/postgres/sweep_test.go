@@ -227,3 +227,26 @@ func TestSweepThatFailedIsNotDone(t *testing.T) {
 		t.Errorf("%d rows are left, and a sweep is due in %v", n, due)
 	}
 }
+
+// A sweep leaves a queue that somebody is changing.
+func TestSweepLeavesAQueueThatIsLocked(t *testing.T) {
+	t.Parallel()
+	prefix := unique()
+	d, p := newDriver(t, testbed.SharedPostgres(t).URL(), postgres.WithPrefix(prefix))
+	_, err := d.Acquire(t.Context(), driver.Request{Name: "a", ID: "one", TTL: time.Hour})
+	ok(t, err)
+	_, err = p.Exec(t.Context(), "UPDATE "+prefix+"_tickets SET expires_at = now() - interval '1 hour'")
+	ok(t, err)
+	tx := begin(t, p)
+	_, err = tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock("+prefix+"_key"+postgres.Version+"('a'))")
+	ok(t, err)
+	for _, left := range []int64{1, 0} {
+		busy, err := d.Sweep(t.Context())
+		ok(t, err)
+		if n := countTickets(t, p, prefix); busy != left || n != int(left) {
+			t.Errorf("%d queues in use, %d tickets, want %d", busy, n, left)
+		}
+		ok(t, tx.Rollback(t.Context()))
+		tx = begin(t, p)
+	}
+}

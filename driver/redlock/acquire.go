@@ -15,7 +15,7 @@ import (
 )
 
 // ticket is what this process knows of a ticket that it has requested. Driver.mu guards
-// waiter, until and breaks.
+// waiter, until, released and breaks.
 type ticket struct {
 	r        driver.Request
 	key      string
@@ -26,6 +26,7 @@ type ticket struct {
 	attempts atomic.Int64 // grows with each proposal, by one goroutine at a time
 	waiter   *waiter      // it is waited for; else nil
 	until    time.Time    // held: the end of the lease on a majority; else zero
+	released bool         // it is being removed from all nodes
 
 	breaks map[int]time.Time // when nodes have notified that Break removed it there
 }
@@ -176,11 +177,11 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 // inQueue is what heartbeats call the ticket.
 func (t *ticket) inQueue() string { return redisqueue.Kind(t.r.Shared) + t.r.ID }
 
-// grant notes that a ticket holds, unless it was broken while the proposal was under way.
+// grant notes that a ticket holds, unless it was released or broken while the proposal was under way.
 func (d *Driver) grant(t *ticket, p *proposal) (driver.Grant, error) {
 	d.mu.Lock()
 	t.number = p.number
-	if bits.OnesCount64(d.brokenOn(t)) > d.minority() {
+	if t.released || bits.OnesCount64(d.brokenOn(t)) > d.minority() {
 		d.mu.Unlock()
 		return driver.Grant{}, d.lost(t)
 	}

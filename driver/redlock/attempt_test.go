@@ -188,6 +188,42 @@ func TestGiveBackUnanswered(t *testing.T) {
 	x.until("the first node has released the try", func() bool { return !x.holds(0) })
 }
 
+// A ticket that is released while it is asked for is not granted, and no node gets it again.
+func TestReleasedBeforeGranted(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []bool{false, true} {
+		x := newTrio(t)
+		x.direct[2].Set(t.Context(), x.key(), "theirs", time.Minute) // it lacks the ticket
+		x.ways[0].HoldReplies(true)
+		x.ways[1].HoldReplies(true)
+		r := driver.Request{Name: "name", ID: "try", TTL: time.Minute, Wait: wait}
+		acquired, released := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := x.d.Acquire(context.Background(), r)
+			acquired <- err
+		}()
+		x.until("held on two nodes", func() bool { return x.holds(0) && x.holds(1) })
+		go func() { released <- x.d.Release(context.Background(), r.Hold(0)) }()
+		x.until("released on the third node", func() bool {
+			n, _ := x.direct[2].Do(t.Context(), "info", "commandstats").Text()
+			return strings.Contains(n, "cmdstat_hdel") // by redlock_release.lua, which finds nothing
+		})
+		x.ways[0].HoldReplies(false)
+		x.ways[1].HoldReplies(false)
+		if err := <-acquired; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("wait=%t: acquired: %v, want ErrLost", wait, err)
+		}
+		if err := <-released; err != nil {
+			t.Errorf("wait=%t: released: %v", wait, err)
+		}
+		x.direct[2].Del(t.Context(), x.key())
+		x.answered(2)
+		if x.holds(0) || x.holds(1) || x.holds(2) {
+			t.Errorf("wait=%t: a node has the ticket after its release", wait)
+		}
+	}
+}
+
 // A release leaves a tombstone if a request was not answered when the release is sent, though it was made before.
 func TestReleaseBehindRequest(t *testing.T) {
 	t.Parallel()

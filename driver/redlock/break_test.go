@@ -181,6 +181,43 @@ func TestBreakBeforeGrantIsKnown(t *testing.T) {
 	}
 }
 
+// A break that a majority has run counts, though one of these nodes did not have the ticket, and so notifies nobody, and another
+// one that has it is not reached.
+func TestBreakBesideANodeThatLacksIt(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	lost := make(chan driver.Hold, 3)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
+	r := driver.Request{Name: "name", ID: "holder", TTL: time.Minute}
+	g, err := x.d.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	way := x.members[2].Proxy(t)
+	way.Refuse()
+	third := redis.NewClient(&redis.Options{Addr: way.Addr(), DialerRetries: 1})
+	t.Cleanup(func() { _ = third.Close() })
+	others, err := New([]redis.UniversalClient{x.direct[0], x.direct[1], third})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = others.Close() })
+	if err := others.Break(t.Context(), "name", g.Token); err != nil {
+		t.Fatal(err)
+	}
+	x.direct[1].Del(t.Context(), x.key())
+	select {
+	case <-lost:
+	case <-time.After(5 * time.Second):
+		t.Error("the holder was not notified")
+	}
+	if err := x.d.Renew(t.Context(), r.Hold(g.Token), r.TTL); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewed: %v, want ErrLost", err)
+	}
+	x.until("gone from all nodes", func() bool { return !x.holds(0) && !x.holds(1) && !x.holds(2) })
+}
+
 // numberOf returns the number of a ticket that waits on all nodes.
 func (x *trio) numberOf(id string) uint64 {
 	return uint64(x.direct[0].ZScore(context.Background(), x.key()+":rx", id).Val())

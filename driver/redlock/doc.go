@@ -34,7 +34,7 @@
 // long as the lease may last there, but for no more than ten.
 //
 // A Break counts when a majority has run it within five seconds: the ticket is then removed from
-// all nodes. Its process is notified by those nodes that had it. What only a few have run changes nothing.
+// all nodes. Its process is notified by those nodes that had it, and asks the others. What only a few have run changes nothing.
 //
 // A renewal counts when a majority has it. If a node lacks a lease that a majority has (it was
 // down, has lost its data, or did not get the request), the lease is set there again, for the rest of its time: with each
@@ -140,8 +140,9 @@
 // The fencing token covers all three if the resource checks it: a later grant has a larger
 // token. Tokens keep growing through the loss of data on every node, as long as a node that
 // has lost some was down for longer than the clocks of the nodes and the clients differ, or than
-// its own has gone back: a node without a fence takes its clock for one, and the first number of
-// a client comes from the client's.
+// its own has gone back, and for longer than requests took to reach the nodes before: a node without a
+// fence takes its clock for one, the first number of a client comes from the client's, and the next
+// ones are ahead of the nodes' by as long as its requests have taken.
 //
 // Other Redlock clients have no queue: they try, and may win between a release and the grant
 // of the next waiter. They have no fencing token: Inspect shows one that depends on the value of

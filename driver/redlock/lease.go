@@ -20,7 +20,7 @@ import (
 //	requeue   has no ticket of a waiter that a majority has queued      propose: wait, its number kept
 //	repair    lacks a ticket that a majority has granted                propose: hold, for the rest of the lease
 //	mend      repair of all nodes that lack a grant or a renewed lease
-//	reassure  was not reached for a while                               renew all; then mend
+//	reassure  was not reached for a while, or has run a Break           renew; then mend
 //	askAgain  has failed to answer a grant or a renewal                 reassure, a second later
 //	dispose   may have a ticket that is lost                            release
 
@@ -31,8 +31,6 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if d.life.Closed() {
 		return driver.ErrClosed
 	}
-	// The waiter must not propose the ticket again, nor dispose of it first.
-	d.change(h.ID, func(w *waiter) { w.released = true })
 	d.forget(h.ID)
 	r := d.removal(h, 0)
 	return d.vote(ctx, "release",
@@ -65,12 +63,21 @@ func (d *Driver) mayLast(ttl time.Duration) {
 	}
 }
 
-// forget forgets a held ticket that is to be removed.
+// forget forgets a ticket that is to be removed. If it does not hold yet, it is not proposed again, and an answer to a
+// proposal that is under way does not grant it.
 func (d *Driver) forget(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if t := d.tickets[id]; t != nil && t.held() {
+	t := d.tickets[id]
+	if t == nil {
+		return
+	}
+	if t.held() {
 		delete(d.tickets, id)
+	}
+	t.released = true
+	if w := t.waiter; w != nil {
+		w.stir()
 	}
 }
 
@@ -287,6 +294,10 @@ func (d *Driver) reassure() {
 		}
 	}
 	d.mu.Unlock()
+	d.reassureOf(rs...)
+}
+
+func (d *Driver) reassureOf(rs ...driver.Renewal) {
 	for i, err := range d.RenewAll(d.ctx, rs) {
 		if errors.Is(err, driver.ErrLost) && d.notifyLoss != nil {
 			d.notifyLoss(rs[i].Hold, errForgotten)

@@ -23,8 +23,7 @@ type waiter struct {
 	absent uint64    // nodes that do not know it
 	barred uint64    // nodes that do not take its number, since a larger one has held there
 
-	lapsed   bool // others may have seen that it was gone
-	released bool // Release removes it from all nodes
+	lapsed bool // others may have seen that it was gone
 }
 
 // register makes notifications for a ticket arrive from now on.
@@ -134,7 +133,7 @@ func (d *Driver) wait(ctx context.Context, w *waiter) (driver.Grant, error) {
 func (d *Driver) check(w *waiter) (due, lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if w.released {
+	if w.t.released {
 		return false, true
 	}
 	without := w.absent | d.brokenOn(w.t)
@@ -142,7 +141,7 @@ func (d *Driver) check(w *waiter) (due, lost bool) {
 		without |= d.heartbeats.Silent(w.t.r.Name)
 	}
 	if w.lapsed || bits.OnesCount64(without) > d.minority() {
-		w.released = true // it is not queued again behind this
+		w.t.released = true // it is not queued again behind this
 		d.dispose(w.t.r.Hold(0))
 		return false, true
 	}
@@ -242,7 +241,7 @@ func (d *Driver) receivedState(node int, id string, state int64, lapsed bool) {
 func (d *Driver) requeue(n *node, w *waiter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if w.t.waiter != w || w.asking || w.released || w.lapsed || bits.OnesCount64(w.absent|d.brokenOn(w.t)) > d.minority() {
+	if w.t.waiter != w || w.asking || w.t.released || w.lapsed || bits.OnesCount64(w.absent|d.brokenOn(w.t)) > d.minority() {
 		return
 	}
 	c := d.acquireCall(w.t, w.t.r.TTL, w.t.number, w.t.attempts.Load(), justWait, kept)
@@ -312,11 +311,14 @@ func (d *Driver) broken(node int, id string) {
 	if w := t.waiter; w != nil {
 		w.stir() // for check
 	}
-	if !t.held() || bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
+	h, held, left := t.r.Hold(t.number), t.held(), time.Until(t.until)
+	if !held || bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
 		d.mu.Unlock()
+		if held && left > 0 { // a node that lacks the ticket has run the break too, perhaps, and notifies nobody
+			d.life.Go(func() { d.reassureOf(driver.Renewal{Hold: h, TTL: left}) })
+		}
 		return
 	}
-	h := t.r.Hold(t.number)
 	delete(d.tickets, id)
 	d.mu.Unlock()
 	d.dispose(h) // some nodes may not have run the break

@@ -114,7 +114,7 @@ func (e *enqueueing) enqueue(ctx context.Context) error {
 		case err == nil && e.t != nil:
 			return nil
 		case err == nil: // the queue was not as expected
-		case final(err), errors.Is(err, driver.ErrNotAcquired), ctx.Err() != nil, time.Since(e.began) > enqueueBound,
+		case final(err), errors.Is(err, driver.ErrNotAcquired), time.Since(e.began) > enqueueBound,
 			!retry.Sleep(ctx, pause.Next(), e.d.conn.Closed()):
 			return err
 		}

@@ -1,14 +1,17 @@
 package zookeeper_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/zookeeper"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // TestManyDeletedAtOnce: the nodes of many fixed leases are deleted at once. Each holder is
@@ -104,5 +107,28 @@ func TestDroppedAmongOthers(t *testing.T) {
 	case <-lost:
 	case <-time.After(10 * time.Second):
 		t.Error("the holder of a lock that is broken was not notified")
+	}
+}
+
+// TestDeletedUnnoticed: the events of a user's connection are dropped, as all are here. A renewal is not granted to a
+// ticket whose node was deleted by hand.
+func TestDeletedUnnoticed(t *testing.T) {
+	t.Parallel()
+	at, ctx := storeURL(t), ctxFor(t, 30*time.Second)
+	conn := connect(t, testbed.SharedZookeeper(t).Addr())
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, make(chan zk.Event), zookeeper.WithPrefix(base(at))))
+	t.Cleanup(func() { _ = d.Close() })
+	r := request("x", "held-1")
+	g := must[driver.Grant](t)(d.Acquire(ctx, r))
+	node := base(at) + "/x/held-1_x_0000000000"
+	watchedBy(t, node, 1)
+	if err := d.Renew(ctx, r.Hold(g.Token), locker.DefaultTTL); err != nil {
+		t.Errorf("renewal: %v", err)
+	}
+	if err := admin(t).Delete(node, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Renew(ctx, r.Hold(g.Token), locker.DefaultTTL); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewal of what was deleted: %v, want ErrLost", err)
 	}
 }

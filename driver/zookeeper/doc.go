@@ -141,6 +141,11 @@
 // answer). The client does not return that, so on a user's connection only its state is
 // known.
 //
+// Servers that have lost their data refuse every client that has seen more than they have. A driver
+// opened by URL works with them when there was no session for two timeouts; on a user's connection
+// it does not, so make another one. Start servers empty rather than from a backup: a session that is
+// in it comes back with tickets that were released since.
+//
 // The client sets its watches again on each new connection and may miss an event
 // meanwhile. (What it does then may be reported by a race detector, too: it reads a
 // number without a lock, go-zookeeper/zk#35.) So a waiter reads its queue again on each

@@ -83,23 +83,19 @@ func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
 func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	now := time.Now()
 	d.mu.Lock()
-	held, lease := t.held && !t.leaving, t.sess.Lease()
-	long := t.lease > lease // the holder may not have been notified: events may have been dropped
-	over := !t.until.IsZero() && now.After(t.until)
-	if held && !long && !over {
-		t.lease = max(t.lease, min(r.TTL, lease))
-		if until := now.Add(min(r.TTL, lease)); !t.until.IsZero() && until.After(t.until) {
-			t.until = until
-		}
-	}
-	d.mu.Unlock()
+	defer d.mu.Unlock()
+	lease := t.sess.Lease()
 	switch {
-	case !held:
+	case !t.held || t.leaving:
 		return fmt.Errorf("%w: the ticket is not held", driver.ErrLost)
-	case long:
+	case t.lease > lease: // the holder may not have been notified: events may have been dropped
 		return errShortened
-	case over:
+	case !t.until.IsZero() && now.After(t.until):
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
+	}
+	t.lease = max(t.lease, min(r.TTL, lease))
+	if until := now.Add(min(r.TTL, lease)); !t.until.IsZero() && until.After(t.until) {
+		t.until = until
 	}
 	return nil
 }

@@ -69,6 +69,23 @@ func TestWrittenBeforeTheWatchIsKnown(t *testing.T) {
 	}
 }
 
+// TestEndOfAnEarlierNode: the create of a ticket was carried out twice, in two sessions, and the node of the first one is deleted. That is
+// no end of the ticket.
+func TestEndOfAnEarlierNode(t *testing.T) {
+	t.Parallel()
+	ctx, d := inside(t)
+	r := driver.Request{Name: "x", ID: "held-1", TTL: time.Minute, Renewed: true, Wait: true}
+	path := enqueue(ctx, t, d, r)
+	d.changed(zk.Event{Type: zk.EventNodeDeleted, Path: path + "0"})
+	if d.ticketOf(r.Hold(0)) == nil {
+		t.Error("the driver has forgotten the ticket")
+	}
+	d.changed(zk.Event{Type: zk.EventNodeDeleted, Path: path})
+	if d.ticketOf(r.Hold(0)) != nil {
+		t.Error("the driver has a ticket whose node was deleted")
+	}
+}
+
 func watches(d *Driver, t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

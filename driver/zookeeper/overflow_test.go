@@ -5,16 +5,19 @@ import (
 	"encoding/binary"
 	"hash/adler32"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver/zookeeper"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -88,6 +91,79 @@ func TestSequenceOverflow(t *testing.T) {
 		t.Fatal(err)
 	}
 	queueOf(t, holder, "over", 0)
+}
+
+// garbling dials for a client. Of the requests that ask whether a node of that ticket is there, the server
+// cannot read the first one, and says so.
+type garbling struct {
+	id   string
+	done atomic.Bool
+}
+
+func (g *garbling) dial(network, address string, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout(network, address, timeout)
+	return &garblingConn{conn, g}, err
+}
+
+type garblingConn struct {
+	net.Conn
+	*garbling
+}
+
+func (c *garblingConn) Write(b []byte) (int, error) {
+	const exists, check = 3, 13
+	if len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == exists && bytes.Contains(b, []byte(c.id)) && !c.done.Swap(true) {
+		b = slices.Clone(b)
+		binary.BigEndian.PutUint32(b[8:], check) // which has more to read
+	}
+	return c.Conn.Write(b)
+}
+
+// TestOverflowUnknown: in a queue whose sequences have come to their end, the server does not say which transaction has created the
+// node of the waiter. The waiter does not take itself for the first.
+func TestOverflowUnknown(t *testing.T) {
+	t.Parallel()
+	at, ctx := storeURL(t), ctxFor(t, 30*time.Second)
+	if err := must[*locker.Lock](t)(client(t, at).Acquire(ctx, "warm")).Release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	other := admin(t)
+	held := base(at) + "/x/held-1_x_2147483640"
+	if _, err := other.Multi(
+		&zk.CreateRequest{Path: base(at) + "/x", Data: []byte{}, Acl: zk.WorldACL(zk.PermAll)},
+		&zk.CreateRequest{Path: held, Data: []byte("{}"), Acl: zk.WorldACL(zk.PermAll), Flags: zk.FlagEphemeral}); err != nil {
+		t.Fatal(err)
+	}
+	g := garbling{id: "/waits-1_x_"}
+	conn, events, err := zk.Connect([]string{testbed.SharedZookeeper(t).Addr()}, session,
+		zk.WithLogInfo(false), zk.WithLogger(quiet{}), zk.WithDialer(g.dial))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events, zookeeper.WithPrefix(base(at))))
+	t.Cleanup(func() { _ = d.Close() })
+	r, joined := request("x", "waits-1"), make(chan struct{})
+	r.Joined = func() { close(joined) }
+	granted := make(chan error, 1)
+	go func() {
+		_, err := d.Acquire(ctx, r)
+		granted <- err
+	}()
+	select {
+	case err := <-granted:
+		t.Fatalf("granted beside another holder: %v", err)
+	case <-joined:
+	}
+	if !g.done.Load() {
+		t.Error("nothing was asked: the test tests nothing")
+	}
+	if err := other.Delete(held, -1); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-granted; err != nil {
+		t.Error(err)
+	}
 }
 
 // setCreated changes, in the newest snapshot, how many children a node has had:

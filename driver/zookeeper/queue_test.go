@@ -11,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -244,4 +245,56 @@ func TestListingIsNotOlder(t *testing.T) {
 	if err := errors.Join(<-ended, <-ended); err != nil || first != second || len(first.entries) != 1 {
 		t.Errorf("views %v and %v, error %v, want one that shows the ticket", first, second, err)
 	}
+}
+
+// A caller that comes while the answer to a listing is due does not get that one, which may be older than the call. No listing
+// is kept after its end.
+func TestListingUnderWay(t *testing.T) {
+	t.Parallel()
+	p := testbed.SharedZookeeper(t).Proxy(t)
+	ctx, d := insideAt(t, p.Addr())
+	warm(ctx, t, d)
+	parent := d.parent("x")
+	ended := make(chan error, 2)
+	views := make(chan *view, 1)
+	until := func(is func() bool) {
+		t.Helper()
+		for d.mu.Lock(); !is(); d.mu.Lock() {
+			d.mu.Unlock()
+			if !retry.Sleep(ctx, time.Millisecond, nil) {
+				t.Fatal("not in time")
+			}
+		}
+		d.mu.Unlock()
+	}
+	p.HoldReplies(true)
+	go func() {
+		_, err := d.list(ctx, parent)
+		ended <- err
+	}()
+	var first *listing
+	until(func() bool { first = d.listings[parent]; return first != nil && first.sent })
+	go func() {
+		v, err := d.list(ctx, parent)
+		views <- v
+		ended <- err
+	}()
+	until(func() bool { return d.listings[parent] != first })
+	conn, _ := dial(t, testbed.SharedZookeeper(t).Addr())
+	_, err := conn.Multi(
+		&zk.CreateRequest{Path: parent, Data: []byte{}, Acl: d.acl},
+		&zk.CreateRequest{Path: parent + "/queued-1_x_0000000000", Data: []byte{}, Acl: d.acl, Flags: zk.FlagEphemeral})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Heal()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if v := <-views; v != nil && len(v.entries) != 1 {
+		t.Errorf("%v is listed after a ticket was queued", v.entries)
+	}
+	until(func() bool { return len(d.listings) == 0 })
 }

@@ -57,8 +57,8 @@ func (c *limitedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// relay returns the address at which such a server is reached by a driver that dials itself.
-func (l *limited) relay(t *testing.T, server string) string {
+// relay returns an address at which a driver that dials itself comes to what dial connects to.
+func relay(t *testing.T, dial func() (net.Conn, error)) string {
 	t.Helper()
 	ln := must[net.Listener](t)(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = ln.Close() })
@@ -73,7 +73,7 @@ func (l *limited) relay(t *testing.T, server string) string {
 			if err != nil {
 				return
 			}
-			conn, err := l.dial("tcp", server, time.Second)
+			conn, err := dial()
 			if err != nil {
 				_ = client.Close()
 				continue
@@ -224,7 +224,8 @@ func TestMinHoldInShorterSession(t *testing.T) {
 	t.Cleanup(func() { _ = other.Close() })
 	var l limited
 	server := testbed.SharedZookeeper(t).Addr()
-	d := must[*zookeeper.Driver](t)(zookeeper.Open(ctx, strings.Replace(at, server, l.relay(t, server), 1)))
+	through := relay(t, func() (net.Conn, error) { return l.dial("tcp", server, time.Second) })
+	d := must[*zookeeper.Driver](t)(zookeeper.Open(ctx, strings.Replace(at, server, through, 1)))
 	c := locker.New(d)
 	t.Cleanup(func() { _ = c.Close() })
 	first := must[*locker.Lock](t)(other.Acquire(ctx, "x"))

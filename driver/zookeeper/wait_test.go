@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -128,11 +129,114 @@ func TestMarkedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestNoReleaseOfAHolder: what is ahead of a waiter changes in another way than by the release of one who held the lock alone: a
+// permit is marked, or permits follow the holder that is released. The waiter does not take itself for the next one.
+func TestNoReleaseOfAHolder(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ahead   []driver.Request
+		r       driver.Request
+		changes func(ctx context.Context, d *Driver, ahead []string) error
+	}{
+		"a permit is marked": {
+			ahead: []driver.Request{{Shared: true, Limit: 1}},
+			changes: func(ctx context.Context, d *Driver, ahead []string) error {
+				_, err := d.conn.Multi(ctx, &zk.SetDataRequest{Path: ahead[0], Data: []byte("{}"), Version: -1})
+				return err
+			},
+		},
+		"permits follow": {
+			ahead: []driver.Request{{}, {Shared: true, Limit: 1}},
+			r:     driver.Request{Shared: true, Limit: 1},
+			changes: func(ctx context.Context, d *Driver, ahead []string) error {
+				_, err := d.deleteTicket(ctx, ahead[0], true)
+				return err
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, d := inside(t)
+			var ahead []string
+			for i, r := range c.ahead {
+				r.Name, r.ID, r.TTL, r.Renewed, r.Wait = "x", fmt.Sprint("ahead-", i), time.Minute, true, true
+				ahead = append(ahead, enqueue(ctx, t, d, r))
+			}
+			r := c.r
+			r.Name, r.ID, r.TTL, r.Renewed, r.Wait = "x", "waits-1", time.Minute, true, true
+			enqueue(ctx, t, d, r)
+			w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+			w.reconnected = d.conn.Reconnected()
+			_, wake, err := w.step(ctx)
+			if err != nil || wake == nil {
+				t.Fatalf("behind others: wake %v, error %v", wake, err)
+			}
+			if err := c.changes(ctx, d, ahead); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.sleep(ctx, wake); err != nil {
+				t.Fatal(err)
+			}
+			if g, wake, err := w.step(ctx); err != nil || wake == nil {
+				t.Errorf("granted beside another: %v, error %v", g, err)
+			}
+		})
+	}
+}
+
+// TestMinHoldOfAWaiter: the minimum hold of a ticket that has waited begins with its grant, so the session is confirmed anew (D20).
+func TestMinHoldOfAWaiter(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	d, err := Open(ctx, testbed.SharedZookeeper(t).URL()+"?session=10s&prefix=t/"+rand.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	warm(ctx, t, d)
+	most := d.Bounds(0).MaxTTL
+	r := driver.Request{Name: "x", ID: "waits-1", TTL: most, MinHold: most, Renewed: true, Wait: true}
+	enqueue(ctx, t, d, r)
+	granted := time.Now()
+	g, err := newWaiter(d, d.ticketOf(r.Hold(0)), r).granted(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if early := granted.Sub(g.Asked); early > 0 {
+		t.Errorf("the lease of %v began %v before the grant", most, early)
+	}
+}
+
+// TestGoneBeforeTheWatch: the node of a waiter is deleted by hand after it has read the queue. It finds that out when it watches the node,
+// and the driver forgets the ticket.
+func TestGoneBeforeTheWatch(t *testing.T) {
+	t.Parallel()
+	ctx, d := inside(t)
+	r := driver.Request{Name: "x", TTL: time.Minute, Renewed: true, Wait: true}
+	r.ID = "ahead-1"
+	enqueue(ctx, t, d, r)
+	r.ID = "waits-1"
+	own := enqueue(ctx, t, d, r)
+	v, err := d.list(ctx, d.parent(r.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.conn.Multi(ctx, &zk.DeleteRequest{Path: own, Version: -1}); err != nil {
+		t.Fatal(err)
+	}
+	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+	if _, err := w.watch(ctx, v, 1); !errors.Is(err, driver.ErrLost) || d.mayHave(r.ID) {
+		t.Errorf("error %v, want ErrLost; the driver has the ticket: %v", err, d.mayHave(r.ID))
+	}
+}
+
 // TestReleaseOfAnUnansweredCreate: a create was given up, and may not have been sent yet, since
 // its goroutine has to run first. A release is answered when the create has ended, not before.
 func TestReleaseOfAnUnansweredCreate(t *testing.T) {
 	t.Parallel()
 	ctx, d := inside(t)
+	warm(ctx, t, d) // else the release waits for the connection
 	ended := make(chan struct{})
 	d.mu.Lock()
 	d.creates["given-up-1"] = ended

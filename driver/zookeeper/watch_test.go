@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/retry"
 	"github.com/lockerproject/locker/internal/testbed"
@@ -25,6 +23,13 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 	r.ID = "waits-1"
 	own := enqueue(ctx, t, d, r)
 	w := newWaiter(d, d.ticketOf(r.Hold(0)), r)
+	set, err := d.conn.Watch(ctx, d.base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	w.t.watch = set // so that the client sets none on the ticket's own node, as if it did that in a later request
+	d.mu.Unlock()
 	_, wake, err := w.read(ctx)
 	if err != nil || wake == nil {
 		t.Fatalf("behind another: wake %v, error %v", wake, err)
@@ -38,9 +43,6 @@ func TestWatchOfAnotherConnection(t *testing.T) {
 			t.Fatal("the client has not noticed")
 		}
 	}
-	d.mu.Lock()
-	w.t.watch.C = make(chan zk.Event) // as if it is set again in the second request
-	d.mu.Unlock()
 	other, _ := dial(t, testbed.SharedZookeeper(t).Addr())
 	for _, path := range []string{own, ahead} {
 		if err := other.Delete(path, -1); err != nil {

@@ -77,6 +77,11 @@ type Guard interface {
 // is. Any other error is the database's. If it came from the commit, the
 // transaction may have been committed: read again, with Do, to find out.
 //
+// MySQL and MariaDB roll a transaction back at a deadlock, and commit it at a
+// statement that changes tables. What fn executes afterwards is committed statement
+// by statement, and nothing guards it: return the errors of all statements. If
+// the transaction has ended inside fn, Do returns an error that says so.
+//
 // db is a *sql.DB or a *sql.Conn, whose default isolation is used; for another one,
 // begin the transaction yourself and call Guard first.
 func Do(ctx context.Context, db interface {
@@ -104,8 +109,20 @@ func Do(ctx context.Context, db interface {
 			return err
 		}
 	}
+	t, isTable := g.(*Table)
+	lives := isTable && t.dialect == Postgres // until it is committed or rolled back here
+	if !lives {
+		if _, err := tx.ExecContext(ctx, "SAVEPOINT locker_guarded"); err != nil {
+			return fmt.Errorf("sqlfence: begin: %w", err)
+		}
+	}
 	if err := fn(tx); err != nil {
 		return err
+	}
+	if !lives {
+		if _, err := tx.ExecContext(ctx, "RELEASE SAVEPOINT locker_guarded"); err != nil {
+			return fmt.Errorf("sqlfence: the transaction may have ended inside the function, and what followed was not guarded then: %w", err)
+		}
 	}
 	if err := tx.Commit(); err != nil {
 		return fmt.Errorf("sqlfence: commit: %w", err)
@@ -117,14 +134,15 @@ func Do(ctx context.Context, db interface {
 // table of the database that it guards. Programs that guard the same data use
 // the same table. All methods may be called from many goroutines at once.
 type Table struct {
-	raise func(ctx context.Context, tx *sql.Tx, name []byte, token int64) (greatest int64, err error)
-	sql   fencesql.Statements
+	dialect Dialect
+	raise   func(ctx context.Context, tx *sql.Tx, name []byte, token int64) (greatest int64, err error)
+	sql     fencesql.Statements
 }
 
 // New returns the table of that name, which may have a schema before a dot. It does
 // not create it: see [Table.Schema].
 func New(d Dialect, table string) (t *Table, err error) {
-	t = new(Table)
+	t = &Table{dialect: d}
 	switch d {
 	case Postgres:
 		t.raise = t.raisePostgres

@@ -52,10 +52,13 @@ func (s *Server) Start() {
 	s.Wait()
 }
 
-// Restart is Kill and Start.
-func (s *Server) Restart() {
+// Restart is Kill and Start. Arguments are added to the server's command line, as [Args] does, from then on.
+func (s *Server) Restart(args ...string) {
 	s.tb.Helper()
 	s.Kill()
+	if s.inst != nil {
+		s.inst.node.opts.args = append(s.inst.node.opts.args, args...)
+	}
 	s.Start()
 }
 

@@ -115,11 +115,17 @@ func TestReleasedTicketsDoNotAddUp(t *testing.T) {
 			id := func(i int) string { return fmt.Sprint("id", i) }
 			var sizes []int64
 			const queue, all = 3, 24
+			kind := func(i int) string { return string(kinds[i%len(kinds)]) }
+			first := number + 1
 			for i := range all {
 				number++
-				s.ask(redlock, id(i), number, time.Minute, string(kinds[i%len(kinds)])+"w", "channel 0 0 ")
+				s.ask(redlock, id(i), number, time.Minute, kind(i)+"w", "channel 0 0 ")
 				if i >= queue {
 					s.leave(redlock, id(i-queue))
+				}
+				if next := i - queue + 1; redlock && next > 0 { // its turn has come
+					s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"},
+						id(next), first+int64(next), 60_000, kind(next)+"wk", "bucket", 2, "channel 0 0 "))
 				}
 				sizes = append(sizes, s.size())
 			}
@@ -243,22 +249,112 @@ func TestRecordsOfDeadWaitersDoNotStay(t *testing.T) {
 	}
 }
 
-// TestRefusedTicketLeavesNothing: a shared ticket of Redlock that holds on a node leaves nothing there when the node refuses its next number.
+// TestRefusedTicketLeavesNothing: a ticket of Redlock that is on a node leaves nothing there when the node refuses its next number.
 func TestRefusedTicketLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := newScript(t)
 	number := time.Now().Add(time.Hour).UnixMicro()
-	propose := func(id string, number int64, form string, round int) any {
+	propose := func(main, id string, number int64, form string, round int) any {
 		t.Helper()
-		return s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", round, id+" 0 0 ")).([]any)[0]
+		return s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{main, "fences"}, id, number, 60_000, form, "bucket", round, id+" 0 0 ")).([]any)[0]
 	}
-	if propose("id", number, "swn", 1) != yes || propose("other", number+20, "swn", 1) != yes {
-		t.Fatal("not granted what is free")
+	for _, kind := range []string{"x", "s"} {
+		for _, waits := range []bool{false, true} {
+			s.client.FlushAll(t.Context())
+			if waits && propose(s.main, "holds", number-1, "xwn", 1) != yes {
+				t.Fatal("not granted what is free")
+			}
+			propose(s.main, "id", number, kind+"wn", 1)
+			if kind == "s" {
+				propose(s.main, "reads", number+1, "swn", 1)
+			}
+			if propose(s.keys.Main("other"), "other", number+20, "xwn", 1) != yes { // its fence is the same
+				t.Fatal("not granted what is free")
+			}
+			if got := propose(s.main, "id", number+10, kind+"wr", 2); got != no {
+				t.Fatalf("%s: a number below the fence: %v", kind, got)
+			}
+			if s.client.HExists(t.Context(), s.main+":rt", "id").Val() {
+				t.Errorf("%s, waits=%t: its record stays", kind, waits)
+			}
+			s.leave(true, "reads")
+			s.leave(true, "holds")
+			if keys := s.client.Keys(t.Context(), s.main+"*").Val(); len(keys) > 0 {
+				t.Errorf("%s, waits=%t: %q stay", kind, waits, keys)
+			}
+		}
 	}
-	if got := propose("id", number+10, "swr", 2); got != no {
-		t.Fatalf("a number below the fence: %v", got)
+}
+
+// TestFences: a fence of a node of Redlock is the largest number that ever held there, also where smaller ones hold later: those
+// that were queued before, or are repaired.
+func TestFences(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(main, id string, number int64, form string) any {
+		t.Helper()
+		return s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{main, "fences"}, id, number, 60_000, form, "bucket", 1, id+" 0 0 ")).([]any)[0]
 	}
-	if s.client.HExists(t.Context(), s.main+":rt", "id").Val() {
-		t.Error("its record stays")
+	for _, c := range []struct {
+		name, main, form string
+		before           string // the kinds of those who wait ahead, and are released
+		with             string // a kind of one who waits behind
+		queued           bool
+	}{
+		{name: "the only waiter", main: s.main, form: "xwk", queued: true},
+		{name: "first waiter", main: s.main, form: "xwk", with: "x", queued: true},
+		{name: "writer beside a reader", main: s.main, form: "xwk", with: "s", queued: true},
+		{name: "later waiter", main: s.main, form: "xwk", before: "xs", queued: true},
+		{name: "reader", main: s.main, form: "swk", before: "xs", with: "x", queued: true},
+		{name: "repair", main: s.keys.Main("repaired"), form: "xtm"},
+		{name: "repair of a reader", main: s.keys.Main("repaired"), form: "stm"},
+	} {
+		for _, other := range []bool{false, true} {
+			s.client.FlushAll(t.Context())
+			propose(s.main, "holds", number-10, "xwn")
+			for i, kind := range c.before {
+				propose(s.main, c.before[i:i+1], number-5+int64(i), string(kind)+"wn")
+			}
+			if c.queued {
+				propose(s.main, "id", number, c.form[:2]+"n")
+			}
+			if c.with != "" {
+				propose(s.main, "behind", number+1, c.with+"wn")
+			}
+			want := number
+			if other {
+				want = number + 20
+				propose(s.keys.Main("other"), "other", want, "xwn") // its fence is the same
+			}
+			s.leave(true, "holds")
+			for i := range c.before {
+				s.leave(true, c.before[i:i+1])
+			}
+			if got := propose(c.main, "id", number, c.form); got != yes {
+				t.Errorf("%s: %v, want that it holds", c.name, got)
+			}
+			if got := s.client.HGet(t.Context(), "fences", "bucket").Val(); got != strconv.FormatInt(want, 10) {
+				t.Errorf("%s, beside a larger number: %t: the fence is %s, want %d", c.name, other, got, want)
+			}
+		}
+	}
+}
+
+// TestKeysOfTheFirstWaiterEnd: what is known of the first who wait ends by itself if their process dies at once.
+func TestKeysOfTheFirstWaiterEnd(t *testing.T) {
+	t.Parallel()
+	for _, redlock := range []bool{false, true} {
+		for _, kind := range []string{"xw", "sw"} {
+			s := newScript(t)
+			number := time.Now().Add(time.Hour).UnixMicro()
+			s.ask(redlock, "holds", number, time.Minute, "xw", "p1 0 0 ")
+			s.ask(redlock, "waits", number+1, time.Minute, kind, "p2 0 0 ")
+			for _, key := range s.client.Keys(t.Context(), s.main+"*").Val() {
+				if s.client.PTTL(t.Context(), key).Val() <= 0 {
+					t.Errorf("redlock=%t, %s: %s stays for ever", redlock, kind, key)
+				}
+			}
+		}
 	}
 }

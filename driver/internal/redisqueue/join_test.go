@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,17 @@ func runJoined(t *testing.T, p *Pipe, calls ...*Call) {
 	}
 	if _, err := p.run(p.only, calls); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// allAnswered runs calls together, and waits until those that are left out are answered too.
+func allAnswered(t *testing.T, p *Pipe, calls ...*Call) {
+	t.Helper()
+	runJoined(t, p, calls...)
+	for _, c := range calls {
+		if _, err := c.Wait(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -97,7 +109,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestJoinAfterDeadWaiters: a run of the first who wait leaves no record of those who have died before.
+// TestJoinAfterDeadWaiters: a run of the first who wait leaves no record of those who have died before, and none for ever.
 func TestJoinAfterDeadWaiters(t *testing.T) {
 	t.Parallel()
 	client, p, keys := newJoins(t)
@@ -107,6 +119,11 @@ func TestJoinAfterDeadWaiters(t *testing.T) {
 	runJoined(t, p, acquireCall(keys, "name", "a"), acquireCall(keys, "name", "b"))
 	if ids := client.HKeys(t.Context(), records).Val(); len(ids) != 2 || slices.Contains(ids, "dead") {
 		t.Errorf("records of %q, want of a and b", ids)
+	}
+	for _, end := range []string{":x", ":t", ":p"} {
+		if client.PTTL(t.Context(), keys.Main("name")+end).Val() <= 0 {
+			t.Errorf("%s does not end by itself if the process dies", end)
+		}
 	}
 }
 
@@ -194,6 +211,88 @@ func TestJoinWithABadFence(t *testing.T) {
 		}
 	}
 	t.Error("requests go on failing")
+}
+
+// TestJoinBesideAnotherLibrary: a run for several leaves what another library keeps in the main key as it is.
+func TestJoinBesideAnotherLibrary(t *testing.T) {
+	t.Parallel()
+	client, p, keys := newJoins(t)
+	main := keys.Main("name")
+	for kind, set := range map[string]func() error{
+		"string": func() error { return client.Set(t.Context(), main, "theirs", time.Minute).Err() },
+		"hash":   func() error { return client.HSet(t.Context(), main, "owner", "them").Err() },
+	} {
+		client.FlushAll(t.Context())
+		if err := set(); err != nil {
+			t.Fatal(err)
+		}
+		allAnswered(t, p, acquireCall(keys, "name", "a"), acquireCall(keys, "name", "b"))
+		if got := client.Type(t.Context(), main).Val(); got != kind {
+			t.Errorf("the main key is a %s, and was a %s", got, kind)
+		}
+		if v := client.Get(t.Context(), main).Val(); kind == "string" && v != "theirs" {
+			t.Errorf("the main key has %q", v)
+		}
+	}
+}
+
+// TestTokensOfJoined: tokens of several requests in one run are larger than the last token and than the clock, as they are alone,
+// and so is the next one.
+func TestTokensOfJoined(t *testing.T) {
+	t.Parallel()
+	client, p, keys := newJoins(t)
+	for _, last := range []time.Duration{-time.Hour, time.Hour} { // against the clock
+		client.FlushAll(t.Context())
+		fence := time.Now().Add(last).UnixMicro()
+		client.Set(t.Context(), "fence", fence, 0)
+		floor := max(fence, time.Now().UnixMicro()-1)
+		for _, ids := range []string{"ab", "cde", "f"} { // where nobody is, behind the holder, alone
+			var calls []*Call
+			for _, id := range strings.Split(ids, "") {
+				calls = append(calls, acquireCall(keys, "name", id))
+			}
+			runJoined(t, p, calls...)
+			for _, c := range calls {
+				v, err := c.Wait()
+				if list, queued := v.([]any); queued {
+					v = list[0]
+				}
+				token, _ := strconv.ParseInt(fmt.Sprint(v), 10, 64)
+				if err != nil || token <= floor {
+					t.Errorf("the last token is %v from now: %s has %d after %d, %v", last, c.ticket.id, token, floor, err)
+				}
+				floor = token
+			}
+		}
+	}
+}
+
+// TestJoinOfALapsedProcess: a process whose sign of life comes too late, with several tickets in one run, does not get its old
+// ones back. One that is new where others wait makes those that are dead go, as it does alone.
+func TestJoinOfALapsedProcess(t *testing.T) {
+	t.Parallel()
+	client, p, keys := newJoins(t)
+	main := keys.Main("name")
+	acquire := func(process, id string) *Call {
+		c := acquireCall(keys, "name", id)
+		c.SetArg(2, process+" 0 0 ")
+		return c
+	}
+	allAnswered(t, p, acquire("holds", "holder"))
+	allAnswered(t, p, acquire("lapsed", "early"))
+	allAnswered(t, p, acquire("other", "other"))
+	client.ZAddXX(t.Context(), main+":p", redis.Z{Score: 1, Member: "lapsed"})
+	allAnswered(t, p, acquire("lapsed", "late-1"), acquire("lapsed", "late-2"))
+	if ids := client.ZRange(t.Context(), main+":x", 0, -1).Val(); !slices.Equal(ids, []string{"other", "late-1", "late-2"}) {
+		t.Errorf("%q wait, want the other and the late ones", ids)
+	}
+	for i := range 10 {
+		client.ZAdd(t.Context(), main+":p", redis.Z{Score: 1, Member: "dead-" + strconv.Itoa(i)})
+	}
+	allAnswered(t, p, acquire("new", "new-1"), acquire("new", "new-2"))
+	if n := client.ZCard(t.Context(), main+":p").Val(); n != 3 {
+		t.Errorf("the server knows %d processes, of which three wait", n)
+	}
 }
 
 // TestUnsentAfterItsCallerHasLeft: the call may have been sent empty, so an earlier request counts.

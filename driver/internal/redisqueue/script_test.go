@@ -140,6 +140,21 @@ func TestTombstoneEnds(t *testing.T) {
 	})
 }
 
+// TestGivenBackAfterRelease: an attempt of a ticket that was released is refused, though the release of an earlier attempt comes
+// after the ticket's.
+func TestGivenBackAfterRelease(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	for _, last := range []any{"", 1} { // the ticket's, and that of the first attempt
+		s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "id", last, 1))
+		c := redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, "id", number, 60_000, "xwn", "bucket", 2, "p 0 0 ")
+		if got := s.run(c).([]any)[0]; got != gone {
+			t.Errorf("the second attempt, after a release of %q: %v", last, got)
+		}
+	}
+}
+
 // TestNobodyOvertakes: when a lease has ended and no script has run since, the first
 // waiter gets the lock, whichever request comes.
 func TestNobodyOvertakes(t *testing.T) {
@@ -352,6 +367,12 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 	propose("a", "p1", "swk")
 	if got := states(); got != "[2 3 1 1]" {
 		t.Errorf("one holds: %s", got)
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		s.leave(true, id)
+	}
+	if got := states(); got != "[0 0 0 3]" {
+		t.Errorf("those with a limit have gone: %s", got)
 	}
 }
 

@@ -452,3 +452,16 @@ func TestRowIsRemovedBeforeItIsKnown(t *testing.T) {
 		}
 	})
 }
+
+// A heartbeat that failed says nothing: neither is the process known to the database, nor does a lease count from it.
+func TestHeartbeatThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine(t, Options{Store: &fakeStore{hanging: 1}, Liveness: time.Second})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err := e.heartbeat(ctx, e.book.current(), true)
+		if err == nil || e.book.isRegistered() || !e.book.answered.IsZero() {
+			t.Errorf("acknowledged: %v", err)
+		}
+	})
+}

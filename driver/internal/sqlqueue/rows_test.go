@@ -455,3 +455,27 @@ func TestCloseLeaves(t *testing.T) {
 		}
 	})
 }
+
+// What a former ID of the process has says nothing about a ticket that was queued under the present one.
+func TestComparesTheTicketsOfOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook(time.Second)
+		b.nextID()
+		former := b.current()
+		b.expired(former)
+		w := b.add(asking("a"))
+		b.acknowledged(b.current(), 1, time.Now())
+		if !b.queued(w, time.Now(), time.Hour) {
+			t.Fatal("its process has expired")
+		}
+		time.Sleep(time.Millisecond)
+		b.compare(Mine{Sent: time.Now()}, former, true)
+		if len(w.outcome) > 0 {
+			t.Errorf("it has ended: %+v", <-w.outcome)
+		}
+		b.compare(Mine{Sent: time.Now()}, b.current(), true)
+		if len(w.outcome) == 0 {
+			t.Error("it waits, though it is gone")
+		}
+	})
+}

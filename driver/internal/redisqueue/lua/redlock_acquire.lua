@@ -6,7 +6,7 @@
 -- kept: the ticket has it on a majority; m for one that holds on a majority, and is
 -- to hold here as well.
 -- Answers {what, now, n, flags, ids}, where what is
---   1  it holds; with a limit, ids are the shared tickets ahead
+--   1  it holds; with a limit, ids are all shared tickets ahead
 --   2  it is queued; n and flags are as outlook has them, and 4 when it may hold
 --   3  it is not; flags is 2 when another library keeps no string there, and ids are the
 --      first shared tickets ahead, when so many are that it is they who are in the way
@@ -189,11 +189,7 @@ if not known then
 end
 local ok, ahead
 if held then
-  ok, ahead = true, {}
-  if limit > 1 then
-    local _, list = may(v, exclusive, number, limit)
-    ahead = list or {}
-  end
+  ok, ahead = true, limit > 1 and before(number, math.huge) or {} -- all, also those that were repaired here since
 else
   ok, ahead = may(v, exclusive, number, limit)
 end

@@ -39,6 +39,19 @@ local function current()
   return v
 end
 
+-- before returns the shared tickets ahead of a number: those that hold, and of those that wait so many that there are
+-- most in all.
+local function before(number, most)
+  local ids, at = call('ZRANGEBYSCORE', H, '-inf', '(' .. int(number)), 0
+  while #ids < most do
+    local t = peek(S, at, number)
+    if not t then break end
+    table.insert(ids, t.id)
+    at = at + 1
+  end
+  return ids
+end
+
 -- may reports whether a ticket could hold here. The second result lists the shared
 -- tickets ahead of one with a limit.
 local function may(v, exclusive, number, limit)
@@ -47,15 +60,8 @@ local function may(v, exclusive, number, limit)
   end
   if v and v ~= MARK or peek(X, 0, number) then return false end
   if limit == 0 then return true end
-  local ahead = call('ZRANGEBYSCORE', H, '-inf', '(' .. int(number))
-  local at = 0
-  while #ahead < limit do
-    local t = peek(S, at, number)
-    if not t then return true, ahead end
-    table.insert(ahead, t.id)
-    at = at + 1
-  end
-  return false
+  local ahead = before(number, limit)
+  return #ahead < limit, ahead
 end
 
 -- hasRoom is may for one of many tickets: it counts those ahead, and does not look at each.

@@ -5,7 +5,7 @@ local key = KEYS[1]
 
 --#include queue.lua
 
-local v, answers, waiting, some = value(key), {}, {}, false
+local v, answers, waiting = value(key), {}, {}
 for i = 1, #ARGV, 2 do
   local id, found = ARGV[i], 1
   if holds(v, id) then
@@ -17,8 +17,7 @@ for i = 1, #ARGV, 2 do
   end
   expect(id, tonumber(ARGV[i + 1]))
   answers[#answers + 1] = found
-  some = some or found == 1
 end
-if waiting[1] then call('ZREM', X, unpack(waiting)) end
-if some then settle(v) end
+call('ZREM', X, unpack(waiting)) -- of several tickets only one holds
+settle(v)
 return answers

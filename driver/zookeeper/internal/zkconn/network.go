@@ -3,6 +3,7 @@ package zkconn
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -30,6 +31,7 @@ type network struct {
 	several bool          // there are several addresses
 	answer  time.Duration // bound for the first answer of a server: longer each time, up to most, since all may be slow
 	failed  error         // why there is no session; nil if there is one, or nothing was tried yet
+	lost    time.Time     // when a connection was lost with the last session; zero while there is one
 }
 
 const (
@@ -139,17 +141,26 @@ func (n *network) nextBound() time.Duration {
 func (n *network) hasSession() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.failed, n.answer = nil, answerFirst
+	n.failed, n.answer, n.lost = nil, answerFirst, time.Time{}
 }
 
 // fail notes why a connection was lost.
 func (n *network) fail(err error) {
-	if errors.Is(err, net.ErrClosed) {
-		return // this process has closed it
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.failed = err
+	if n.lost.IsZero() {
+		n.lost = time.Now()
+	}
+	if !errors.Is(err, net.ErrClosed) { // else this process has closed it
+		n.failed = err
+	}
+}
+
+// outlived reports whether there was no session for twice its timeout.
+func (n *network) outlived(timeout time.Duration) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.lost.IsZero() && time.Since(n.lost) > 2*timeout
 }
 
 // lastError returns why there is no session, if that is known.
@@ -188,6 +199,22 @@ type boundedConn struct {
 	network  *network
 	until    time.Time // for the first answer
 	answered bool
+	asked    bool // the first request was sent
+}
+
+// Write sends a request. The first one asks for the session, and names the last transaction that the
+// client has seen: a server that has fewer ends the connection, so that the client never sees an older
+// state. Servers that were started again without their data all do so, for ever. So that number is left out
+// when the session should be over: then a server says so, and the client begins anew. If there was no leader
+// for so long, the session is alive: its leases are over all the same, and no server is behind that far.
+func (b *boundedConn) Write(p []byte) (int, error) {
+	const seen, timeout, end = 8, 16, 20 // in the request, after its length and the version of the protocol
+	if !b.asked && len(p) >= end && b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) {
+		p = slices.Clone(p)
+		clear(p[seen:timeout])
+	}
+	b.asked = true
+	return b.Conn.Write(p)
 }
 
 // SetReadDeadline keeps the deadline within the bound until the first answer has arrived. The

@@ -2,7 +2,10 @@ package zkconn
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -116,5 +119,60 @@ func TestIdleAfterFirstAnswer(t *testing.T) {
 	time.Sleep(answerFirst + time.Second/2)
 	if !c.Same(n) {
 		t.Errorf("the state of the connection has changed %d times", c.Number()-n)
+	}
+}
+
+// sent is a connection that keeps the last request.
+type sent struct {
+	net.Conn
+	last []byte
+}
+
+func (s *sent) Write(p []byte) (int, error) {
+	s.last = slices.Clone(p)
+	return len(p), nil
+}
+
+// TestLastTransaction: the client's first request names the last transaction that it has seen, unless its session must be
+// over. No other request is changed.
+func TestLastTransaction(t *testing.T) {
+	t.Parallel()
+	const timeout = 10 * time.Second
+	request := make([]byte, 60)
+	for i := range request {
+		request[i] = byte(i + 1)
+	}
+	binary.BigEndian.PutUint32(request[16:], uint32(timeout.Milliseconds()))
+	without := slices.Clone(request)
+	clear(without[8:16])
+	n := newNetwork([]string{"store.example:2181"}, nil, time.Second, time.Second)
+	for name, c := range map[string]struct {
+		lost time.Time
+		want []byte
+	}{
+		"no session was lost":      {want: request},
+		"the session may be alive": {lost: time.Now().Add(-2*timeout + time.Second), want: request},
+		"the session must be over": {lost: time.Now().Add(-2*timeout - time.Second), want: without},
+	} {
+		n.lost = c.lost
+		var s sent
+		b := &boundedConn{Conn: &s, network: n}
+		before := slices.Clone(request)
+		if _, err := b.Write(request); err != nil || !slices.Equal(s.last, c.want) || !slices.Equal(request, before) {
+			t.Errorf("%s: %x is sent, want %x (error %v)", name, s.last, c.want, err)
+		}
+		if _, err := b.Write(request); err != nil || !slices.Equal(s.last, request) {
+			t.Errorf("%s: the second request is changed: %x (error %v)", name, s.last, err)
+		}
+	}
+	n.lost = time.Time{}
+	n.fail(net.ErrClosed)
+	first := n.lost
+	n.fail(errors.New("no session"))
+	if first.IsZero() || n.lost != first {
+		t.Errorf("lost at %v, and then %v", first, n.lost)
+	}
+	if n.hasSession(); !n.lost.IsZero() {
+		t.Error("there is a session, and it counts as lost")
 	}
 }

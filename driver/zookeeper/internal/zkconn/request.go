@@ -48,7 +48,10 @@ func (c *Conn) send(ctx context.Context, request func(*answer) error) (answer, e
 	}()
 	select {
 	case r := <-results:
-		return r.answer, c.explain(r.err)
+		if r.err != nil {
+			return answer{}, c.explain(r.err) // the client returns an empty answer beside most errors
+		}
+		return r.answer, nil
 	case <-ctx.Done():
 		return answer{}, c.EndError(ctx)
 	case <-c.life.Done():
@@ -244,8 +247,6 @@ func (c *Conn) withReason(cause error) error {
 // reason, which the client does not return.
 func (c *Conn) explain(err error) error {
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, zk.ErrNoServer):
 		// The client returns it only for requests that it has not sent.
 		return unsent{c.offline()}
