@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -61,7 +62,7 @@ func (n *network) dial(network, address string, _ time.Duration) (net.Conn, erro
 		n.failed = err
 		return nil, err
 	}
-	n.conn = &boundedConn{Conn: conn, network: n, until: time.Now().Add(bound)}
+	n.conn = &boundedConn{Conn: conn, network: n, address: address, until: time.Now().Add(bound)}
 	return n.conn, nil
 }
 
@@ -163,6 +164,22 @@ func (n *network) outlived(timeout time.Duration) bool {
 	return !n.lost.IsZero() && time.Since(n.lost) > 2*timeout
 }
 
+// refused sends a client's first request on a connection of its own. It reports whether the server has
+// ended that without an answer.
+func (n *network) refused(address string, request []byte) bool {
+	conn, bound, err := n.open("tcp", address)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	defer context.AfterFunc(n.life, func() { _ = conn.Close() })()
+	_ = conn.SetDeadline(time.Now().Add(bound))
+	if _, err = conn.Write(request); err == nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // lastError returns why there is no session, if that is known.
 func (n *network) lastError() error {
 	if n == nil {
@@ -197,6 +214,7 @@ func (n *network) close() {
 type boundedConn struct {
 	net.Conn
 	network  *network
+	address  string
 	until    time.Time // for the first answer
 	answered bool
 	asked    bool // the first request was sent
@@ -204,16 +222,19 @@ type boundedConn struct {
 
 // Write sends a request. The first one asks for the session, and names the last transaction that the
 // client has seen: a server that has fewer ends the connection, so that the client never sees an older
-// state. Servers that were started again without their data all do so, for ever. So that number is left out
-// when the session should be over: then a server says so, and the client begins anew. If there was no leader
-// for so long, the session is alive: its leases are over all the same, and no server is behind that far.
+// state. Servers that have lost their data all do so, for ever. So if the session should be over, and the
+// server refuses it, the client asks for a new one. A server that begins one has done all transactions
+// before, and the old one ends by itself: in a backup it may have tickets that the driver does not have.
 func (b *boundedConn) Write(p []byte) (int, error) {
-	const seen, timeout, end = 8, 16, 20 // in the request, after its length and the version of the protocol
-	if !b.asked && len(p) >= end && b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) {
+	const seen, timeout, session, end = 8, 16, 20, 28 // in the request, after its length and the version of the protocol
+	first := !b.asked
+	b.asked = true
+	if first && len(p) >= end && binary.BigEndian.Uint64(p[seen:]) != 0 &&
+		b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) && b.network.refused(b.address, p) {
 		p = slices.Clone(p)
 		clear(p[seen:timeout])
+		clear(p[session:end])
 	}
-	b.asked = true
 	return b.Conn.Write(p)
 }
 

@@ -133,8 +133,8 @@ func (s *sent) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestLastTransaction: the client's first request names the last transaction that it has seen, unless its session must be
-// over. No other request is changed.
+// TestLastTransaction: the client's first request names its session, and the last transaction that it has seen, unless the session
+// must be over and the server refuses it. No other request is changed.
 func TestLastTransaction(t *testing.T) {
 	t.Parallel()
 	const timeout = 10 * time.Second
@@ -143,29 +143,65 @@ func TestLastTransaction(t *testing.T) {
 		request[i] = byte(i + 1)
 	}
 	binary.BigEndian.PutUint32(request[16:], uint32(timeout.Milliseconds()))
-	without := slices.Clone(request)
-	clear(without[8:16])
-	n := newNetwork([]string{"store.example:2181"}, nil, time.Second, time.Second)
+	anew := slices.Clone(request)
+	clear(anew[8:16])
+	clear(anew[20:28])
+	first := slices.Clone(request)
+	clear(first[8:16])
+	refuses, answers := answering(t, nil), answering(t, []byte{0})
 	for name, c := range map[string]struct {
-		lost time.Time
-		want []byte
+		lost    time.Time
+		address string
+		request []byte
+		want    []byte
 	}{
-		"no session was lost":      {want: request},
-		"the session may be alive": {lost: time.Now().Add(-2*timeout + time.Second), want: request},
-		"the session must be over": {lost: time.Now().Add(-2*timeout - time.Second), want: without},
+		"no session was lost":                       {address: refuses, request: request, want: request},
+		"the session may be alive":                  {time.Now().Add(-2*timeout + time.Second), refuses, request, request},
+		"the session must be over, and is not":      {time.Now().Add(-2*timeout - time.Second), answers, request, request},
+		"the session must be over, and is refused":  {time.Now().Add(-2*timeout - time.Second), refuses, request, anew},
+		"the session must be over, nobody listens":  {time.Now().Add(-2*timeout - time.Second), "127.0.0.1:0", request, request},
+		"there was no session, the server is empty": {time.Now().Add(-2*timeout - time.Second), refuses, first, first},
 	} {
+		n := newNetwork([]string{c.address}, nil, time.Second, time.Second)
 		n.lost = c.lost
 		var s sent
-		b := &boundedConn{Conn: &s, network: n}
-		before := slices.Clone(request)
-		if _, err := b.Write(request); err != nil || !slices.Equal(s.last, c.want) || !slices.Equal(request, before) {
+		b := &boundedConn{Conn: &s, network: n, address: c.address}
+		before := slices.Clone(c.request)
+		if _, err := b.Write(c.request); err != nil || !slices.Equal(s.last, c.want) || !slices.Equal(c.request, before) {
 			t.Errorf("%s: %x is sent, want %x (error %v)", name, s.last, c.want, err)
 		}
 		if _, err := b.Write(request); err != nil || !slices.Equal(s.last, request) {
 			t.Errorf("%s: the second request is changed: %x (error %v)", name, s.last, err)
 		}
 	}
-	n.lost = time.Time{}
+}
+
+// answering returns the address of a server that reads a request, answers it so, and ends the connection.
+func answering(t *testing.T, answer []byte) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 60))
+			_, _ = conn.Write(answer)
+			_ = conn.Close()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+// TestLostSince: the time without a session begins when the connection is lost, not with each attempt after it.
+func TestLostSince(t *testing.T) {
+	t.Parallel()
+	n := newNetwork([]string{"store.example:2181"}, nil, time.Second, time.Second)
 	n.fail(net.ErrClosed)
 	first := n.lost
 	n.fail(errors.New("no session"))
