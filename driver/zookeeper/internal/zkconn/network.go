@@ -66,8 +66,7 @@ func (n *network) dial(network, address string, _ time.Duration) (net.Conn, erro
 	return n.conn, nil
 }
 
-// open makes a connection. It returns the bound for the server's first answer. A TLS
-// handshake, which takes two answers, may take twice that.
+// open makes a connection. It returns the bound for the server's first answer.
 func (n *network) open(network, address string) (conn net.Conn, bound time.Duration, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -76,13 +75,19 @@ func (n *network) open(network, address string) (conn net.Conn, bound time.Durat
 	if conn, err = n.connect(network, host, port); err != nil {
 		return nil, 0, err
 	}
-	bound = n.nextBound()
+	return n.secure(conn, address)
+}
+
+// secure begins TLS on a connection to a server of that address, if it is wanted. It returns the bound for
+// the server's first answer. A TLS handshake, which takes two answers, may take twice that.
+func (n *network) secure(conn net.Conn, address string) (net.Conn, time.Duration, error) {
+	bound := n.nextBound()
 	if n.tls == nil {
 		return conn, bound, nil
 	}
 	config := n.tls.Clone()
 	if config.ServerName == "" {
-		config.ServerName = host
+		config.ServerName, _, _ = net.SplitHostPort(address)
 	}
 	ctx, cancel := context.WithTimeout(n.life, 2*bound)
 	defer cancel()
@@ -164,22 +169,6 @@ func (n *network) outlived(timeout time.Duration) bool {
 	return !n.lost.IsZero() && time.Since(n.lost) > 2*timeout
 }
 
-// refused sends a client's first request on a connection of its own. It reports whether the server has
-// ended that without an answer.
-func (n *network) refused(address string, request []byte) bool {
-	conn, bound, err := n.open("tcp", address)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	defer context.AfterFunc(n.life, func() { _ = conn.Close() })()
-	_ = conn.SetDeadline(time.Now().Add(bound))
-	if _, err = conn.Write(request); err == nil {
-		_, err = conn.Read(make([]byte, 1))
-	}
-	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
-}
-
 // lastError returns why there is no session, if that is known.
 func (n *network) lastError() error {
 	if n == nil {
@@ -230,12 +219,35 @@ func (b *boundedConn) Write(p []byte) (int, error) {
 	first := !b.asked
 	b.asked = true
 	if first && len(p) >= end && binary.BigEndian.Uint64(p[seen:]) != 0 &&
-		b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) && b.network.refused(b.address, p) {
+		b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) && b.refused(p) {
 		p = slices.Clone(p)
 		clear(p[seen:timeout])
 		clear(p[session:end])
 	}
 	return b.Conn.Write(p)
+}
+
+// refused sends the first request to the server on another connection, and reports whether the server has
+// ended that one without an answer.
+func (b *boundedConn) refused(request []byte) bool {
+	n := b.network
+	dialer := net.Dialer{Timeout: n.first}
+	conn, err := dialer.DialContext(n.life, "tcp", b.RemoteAddr().String())
+	if err != nil {
+		return false
+	}
+	conn, bound, err := n.secure(conn, b.address)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	defer context.AfterFunc(n.life, func() { _ = conn.Close() })()
+	defer func() { b.until = time.Now().Add(bound) }() // the next answer may take as long
+	_ = conn.SetDeadline(time.Now().Add(bound))
+	if _, err = conn.Write(request); err == nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // SetReadDeadline keeps the deadline within the bound until the first answer has arrived. The

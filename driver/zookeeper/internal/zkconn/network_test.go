@@ -122,11 +122,14 @@ func TestIdleAfterFirstAnswer(t *testing.T) {
 	}
 }
 
-// sent is a connection that keeps the last request.
+// sent is a connection to a server that keeps the last request.
 type sent struct {
 	net.Conn
-	last []byte
+	server net.Addr
+	last   []byte
 }
+
+func (s *sent) RemoteAddr() net.Addr { return s.server }
 
 func (s *sent) Write(p []byte) (int, error) {
 	s.last = slices.Clone(p)
@@ -148,27 +151,34 @@ func TestLastTransaction(t *testing.T) {
 	clear(anew[20:28])
 	first := slices.Clone(request)
 	clear(first[8:16])
-	refuses, answers := answering(t, nil), answering(t, []byte{0})
+	refuses, answers, nobody := answering(t, nil), answering(t, []byte{0}), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	over := time.Now().Add(-2*timeout - time.Second)
 	for name, c := range map[string]struct {
 		lost    time.Time
-		address string
+		server  net.Addr
 		request []byte
 		want    []byte
 	}{
-		"no session was lost":                       {address: refuses, request: request, want: request},
+		"no session was lost":                       {time.Time{}, refuses, request, request},
 		"the session may be alive":                  {time.Now().Add(-2*timeout + time.Second), refuses, request, request},
-		"the session must be over, and is not":      {time.Now().Add(-2*timeout - time.Second), answers, request, request},
-		"the session must be over, and is refused":  {time.Now().Add(-2*timeout - time.Second), refuses, request, anew},
-		"the session must be over, nobody listens":  {time.Now().Add(-2*timeout - time.Second), "127.0.0.1:0", request, request},
-		"there was no session, the server is empty": {time.Now().Add(-2*timeout - time.Second), refuses, first, first},
+		"the session must be over, and is not":      {over, answers, request, request},
+		"the session must be over, and is refused":  {over, refuses, request, anew},
+		"the session must be over, nobody listens":  {over, nobody, request, request},
+		"there was no session, the server is empty": {over, refuses, first, first},
 	} {
-		n := newNetwork([]string{c.address}, nil, time.Second, time.Second)
+		n := newNetwork([]string{"store.example:2181"}, nil, time.Second, time.Second)
 		n.lost = c.lost
-		var s sent
-		b := &boundedConn{Conn: &s, network: n, address: c.address}
+		n.find = func(context.Context, string) ([]string, error) {
+			return nil, errors.New("this server is asked, not another one of that name")
+		}
+		s := sent{server: c.server}
+		b := &boundedConn{Conn: &s, network: n, address: "store.example:2181"}
 		before := slices.Clone(c.request)
 		if _, err := b.Write(c.request); err != nil || !slices.Equal(s.last, c.want) || !slices.Equal(c.request, before) {
 			t.Errorf("%s: %x is sent, want %x (error %v)", name, s.last, c.want, err)
+		}
+		if c.lost == over && c.server == answers && time.Until(b.until) <= 0 {
+			t.Errorf("%s: no time is left for the answer", name)
 		}
 		if _, err := b.Write(request); err != nil || !slices.Equal(s.last, request) {
 			t.Errorf("%s: the second request is changed: %x (error %v)", name, s.last, err)
@@ -177,7 +187,7 @@ func TestLastTransaction(t *testing.T) {
 }
 
 // answering returns the address of a server that reads a request, answers it so, and ends the connection.
-func answering(t *testing.T, answer []byte) string {
+func answering(t *testing.T, answer []byte) net.Addr {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -195,7 +205,7 @@ func answering(t *testing.T, answer []byte) string {
 			_ = conn.Close()
 		}
 	}()
-	return ln.Addr().String()
+	return ln.Addr()
 }
 
 // TestLostSince: the time without a session begins when the connection is lost, not with each attempt after it.
