@@ -1,6 +1,7 @@
 package zkconn
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -152,6 +153,7 @@ func TestLastTransaction(t *testing.T) {
 	first := slices.Clone(request)
 	clear(first[8:16])
 	refuses, answers, nobody := answering(t, nil), answering(t, []byte{0}), &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}
+	hangs := hanging(t).Addr()
 	over := time.Now().Add(-2*timeout - time.Second)
 	for name, c := range map[string]struct {
 		lost    time.Time
@@ -164,12 +166,16 @@ func TestLastTransaction(t *testing.T) {
 		"the session must be over, and is not":      {over, answers, request, request},
 		"the session must be over, and is refused":  {over, refuses, request, anew},
 		"the session must be over, nobody listens":  {over, nobody, request, request},
+		"the session must be over, nobody answers":  {over, hangs, request, request},
 		"there was no session, the server is empty": {over, refuses, first, first},
 	} {
 		n := newNetwork([]string{"store.example:2181"}, nil, time.Second, time.Second)
 		n.lost = c.lost
 		n.find = func(context.Context, string) ([]string, error) {
 			return nil, errors.New("this server is asked, not another one of that name")
+		}
+		if c.server == hangs {
+			n.answer = time.Millisecond
 		}
 		s := sent{server: c.server}
 		b := &boundedConn{Conn: &s, network: n, address: "store.example:2181"}
@@ -184,6 +190,38 @@ func TestLastTransaction(t *testing.T) {
 			t.Errorf("%s: the second request is changed: %x (error %v)", name, s.last, err)
 		}
 	}
+}
+
+// TestClosedBeforeTheAnswer: the connection is closed while the client asks whether a server refuses its session. It does not wait for
+// that any more.
+func TestClosedBeforeTheAnswer(t *testing.T) {
+	t.Parallel()
+	ln := hanging(t)
+	n := newNetwork([]string{"store.example:2181"}, nil, time.Second, time.Second)
+	n.answer, n.lost = time.Minute, time.Now().Add(-time.Minute)
+	go func() {
+		if conn, err := ln.Accept(); err == nil {
+			t.Cleanup(func() { _ = conn.Close() })
+			_, _ = conn.Read(make([]byte, 60))
+			n.close()
+		}
+	}()
+	b := &boundedConn{Conn: &sent{server: ln.Addr()}, network: n, address: "store.example:2181"}
+	begun := time.Now()
+	if _, err := b.Write(bytes.Repeat([]byte{0, 0, 0, 1}, 15)); err != nil || time.Since(begun) > 30*time.Second {
+		t.Errorf("after %v: %v", time.Since(begun), err)
+	}
+}
+
+// hanging returns a server that answers nothing.
+func hanging(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln
 }
 
 // answering returns the address of a server that reads a request, answers it so, and ends the connection.
