@@ -141,10 +141,10 @@
 // answer). The client does not return that, so on a user's connection only its state is
 // known.
 //
-// Servers that have lost their data refuse every client that has seen more than they have. A driver
-// opened by URL works with them when there was no session for two timeouts; on a user's connection
-// it does not, so make another one. Start servers empty rather than from a backup: a session that is
-// in it comes back with tickets that were released since.
+// Servers that have lost their data, or a part of it, refuse every client that has seen more than they
+// have. When there was no session for two timeouts, a driver opened by URL begins a new one with a server
+// that refuses it; on a user's connection it does not, so make another one. Start servers empty rather than
+// from a backup: a session that is in it may come back, with tickets that were released since.
 //
 // The client sets its watches again on each new connection and may miss an event
 // meanwhile. (What it does then may be reported by a race detector, too: it reads a

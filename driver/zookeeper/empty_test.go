@@ -1,14 +1,17 @@
 package zookeeper_test
 
 import (
+	"context"
 	"errors"
 	"net"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/zookeeper"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -55,5 +58,47 @@ func TestStartedEmpty(t *testing.T) {
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("the waiter: %v", err)
+	}
+}
+
+// TestStartedFromBackup: the server loses what was done since a backup, and is started again when no session of a driver can
+// be alive. A ticket that is in the backup, and was released since, goes when its session has timed out: the driver, which
+// does not have that ticket, does not keep the session alive.
+func TestStartedFromBackup(t *testing.T) {
+	t.Parallel()
+	slot(t)
+	const timeout = 2 * time.Second
+	dir, backup := t.TempDir(), t.TempDir()
+	srv, ctx := testbed.Zookeeper(t, testbed.Faults(), testbed.Args("dataDir="+dir)), ctxFor(t, 60*time.Second)
+	at := srv.URL() + "?session=" + timeout.String()
+	d := must[*zookeeper.Driver](t)(zookeeper.Open(ctx, at))
+	t.Cleanup(func() { _ = d.Close() })
+	r := request("x", "held-1")
+	g := must[driver.Grant](t)(d.Acquire(ctx, r))
+	srv.Kill()
+	if err := os.CopyFS(backup+"/data", os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	for err := errors.New("not yet"); err != nil && ctx.Err() == nil; {
+		err = d.Release(ctx, r.Hold(g.Token))
+	}
+	for range 100 { // more than the backup has
+		_ = d.Ping(ctx)
+	}
+	srv.Kill()
+	time.Sleep(2*timeout + time.Second) // the outage
+	if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(backup+"/data"))); err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	for err := errors.New("not yet"); err != nil && ctx.Err() == nil; {
+		err = d.Ping(ctx)
+	}
+	r.ID, r.Wait = "waits-1", true
+	short, cancel := context.WithTimeout(ctx, 5*timeout)
+	defer cancel()
+	if _, err := d.Acquire(short, r); err != nil {
+		t.Errorf("while the ticket of the backup should be gone: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -61,12 +62,11 @@ func (n *network) dial(network, address string, _ time.Duration) (net.Conn, erro
 		n.failed = err
 		return nil, err
 	}
-	n.conn = &boundedConn{Conn: conn, network: n, until: time.Now().Add(bound)}
+	n.conn = &boundedConn{Conn: conn, network: n, address: address, until: time.Now().Add(bound)}
 	return n.conn, nil
 }
 
-// open makes a connection. It returns the bound for the server's first answer. A TLS
-// handshake, which takes two answers, may take twice that.
+// open makes a connection. It returns the bound for the server's first answer.
 func (n *network) open(network, address string) (conn net.Conn, bound time.Duration, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -75,13 +75,19 @@ func (n *network) open(network, address string) (conn net.Conn, bound time.Durat
 	if conn, err = n.connect(network, host, port); err != nil {
 		return nil, 0, err
 	}
-	bound = n.nextBound()
+	return n.secure(conn, address)
+}
+
+// secure begins TLS on a connection to a server of that address, if it is wanted. It returns the bound for
+// the server's first answer. A TLS handshake, which takes two answers, may take twice that.
+func (n *network) secure(conn net.Conn, address string) (net.Conn, time.Duration, error) {
+	bound := n.nextBound()
 	if n.tls == nil {
 		return conn, bound, nil
 	}
 	config := n.tls.Clone()
 	if config.ServerName == "" {
-		config.ServerName = host
+		config.ServerName, _, _ = net.SplitHostPort(address)
 	}
 	ctx, cancel := context.WithTimeout(n.life, 2*bound)
 	defer cancel()
@@ -197,6 +203,7 @@ func (n *network) close() {
 type boundedConn struct {
 	net.Conn
 	network  *network
+	address  string
 	until    time.Time // for the first answer
 	answered bool
 	asked    bool // the first request was sent
@@ -204,17 +211,43 @@ type boundedConn struct {
 
 // Write sends a request. The first one asks for the session, and names the last transaction that the
 // client has seen: a server that has fewer ends the connection, so that the client never sees an older
-// state. Servers that were started again without their data all do so, for ever. So that number is left out
-// when the session should be over: then a server says so, and the client begins anew. If there was no leader
-// for so long, the session is alive: its leases are over all the same, and no server is behind that far.
+// state. Servers that have lost their data all do so, for ever. So if the session should be over, and the
+// server refuses it, the client asks for a new one. A server that begins one has done all transactions
+// before, and the old one ends by itself: in a backup it may have tickets that the driver does not have.
 func (b *boundedConn) Write(p []byte) (int, error) {
-	const seen, timeout, end = 8, 16, 20 // in the request, after its length and the version of the protocol
-	if !b.asked && len(p) >= end && b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) {
+	const seen, timeout, session, end = 8, 16, 20, 28 // in the request, after its length and the version of the protocol
+	first := !b.asked
+	b.asked = true
+	if first && len(p) >= end && binary.BigEndian.Uint64(p[seen:]) != 0 &&
+		b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) && b.refused(p) {
 		p = slices.Clone(p)
 		clear(p[seen:timeout])
+		clear(p[session:end])
 	}
-	b.asked = true
 	return b.Conn.Write(p)
+}
+
+// refused sends the first request to the server on another connection, and reports whether the server has
+// ended that one without an answer.
+func (b *boundedConn) refused(request []byte) bool {
+	n := b.network
+	dialer := net.Dialer{Timeout: n.first}
+	conn, err := dialer.DialContext(n.life, "tcp", b.RemoteAddr().String())
+	if err != nil {
+		return false
+	}
+	conn, bound, err := n.secure(conn, b.address)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	defer context.AfterFunc(n.life, func() { _ = conn.Close() })()
+	defer func() { b.until = time.Now().Add(bound) }() // the next answer may take as long
+	_ = conn.SetDeadline(time.Now().Add(bound))
+	if _, err = conn.Write(request); err == nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // SetReadDeadline keeps the deadline within the bound until the first answer has arrived. The

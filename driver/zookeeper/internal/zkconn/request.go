@@ -90,11 +90,11 @@ func (c *Conn) CreatePath(ctx context.Context, path string, acl []zk.ACL) error 
 			continue
 		}
 		st, err := c.Exists(ctx, path[:i])
-		if err != nil && !errors.Is(err, zk.ErrNoAuth) {
-			return err
-		}
-		if st != nil {
+		if st != nil || errors.Is(err, zk.ErrNoAuth) { // the server refuses to show a node that is there
 			continue
+		}
+		if err != nil {
+			return err
 		}
 		_, err = c.Multi(ctx, &zk.CreateRequest{Path: path[:i], Data: []byte{}, Acl: acl})
 		if err != nil && !errors.Is(err, zk.ErrNodeExists) {
