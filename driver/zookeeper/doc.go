@@ -142,9 +142,8 @@
 // known.
 //
 // Servers that have lost their data, or a part of it, refuse every client that has seen more than they
-// have. When there was no session for two timeouts, a driver opened by URL begins a new one with a server
-// that refuses it; on a user's connection it does not, so make another one. Start servers empty rather than
-// from a backup: a session that is in it may come back, with tickets that were released since.
+// have, for as long as its process runs: requests fail with ErrUnavailable. Start the programs again. Tokens
+// begin anew then, too.
 //
 // The client sets its watches again on each new connection and may miss an event
 // meanwhile. (What it does then may be reported by a race detector, too: it reads a

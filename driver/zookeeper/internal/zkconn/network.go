@@ -3,12 +3,10 @@ package zkconn
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -32,7 +30,6 @@ type network struct {
 	several bool          // there are several addresses
 	answer  time.Duration // bound for the first answer of a server: longer each time, up to most, since all may be slow
 	failed  error         // why there is no session; nil if there is one, or nothing was tried yet
-	lost    time.Time     // when a connection was lost with the last session; zero while there is one
 }
 
 const (
@@ -62,11 +59,12 @@ func (n *network) dial(network, address string, _ time.Duration) (net.Conn, erro
 		n.failed = err
 		return nil, err
 	}
-	n.conn = &boundedConn{Conn: conn, network: n, address: address, until: time.Now().Add(bound)}
+	n.conn = &boundedConn{Conn: conn, network: n, until: time.Now().Add(bound)}
 	return n.conn, nil
 }
 
-// open makes a connection. It returns the bound for the server's first answer.
+// open makes a connection. It returns the bound for the server's first answer. A TLS
+// handshake, which takes two answers, may take twice that.
 func (n *network) open(network, address string) (conn net.Conn, bound time.Duration, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -75,19 +73,13 @@ func (n *network) open(network, address string) (conn net.Conn, bound time.Durat
 	if conn, err = n.connect(network, host, port); err != nil {
 		return nil, 0, err
 	}
-	return n.secure(conn, address)
-}
-
-// secure begins TLS on a connection to a server of that address, if it is wanted. It returns the bound for
-// the server's first answer. A TLS handshake, which takes two answers, may take twice that.
-func (n *network) secure(conn net.Conn, address string) (net.Conn, time.Duration, error) {
-	bound := n.nextBound()
+	bound = n.nextBound()
 	if n.tls == nil {
 		return conn, bound, nil
 	}
 	config := n.tls.Clone()
 	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(address)
+		config.ServerName = host
 	}
 	ctx, cancel := context.WithTimeout(n.life, 2*bound)
 	defer cancel()
@@ -147,26 +139,17 @@ func (n *network) nextBound() time.Duration {
 func (n *network) hasSession() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.failed, n.answer, n.lost = nil, answerFirst, time.Time{}
+	n.failed, n.answer = nil, answerFirst
 }
 
 // fail notes why a connection was lost.
 func (n *network) fail(err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return // this process has closed it
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.lost.IsZero() {
-		n.lost = time.Now()
-	}
-	if !errors.Is(err, net.ErrClosed) { // else this process has closed it
-		n.failed = err
-	}
-}
-
-// outlived reports whether there was no session for twice its timeout.
-func (n *network) outlived(timeout time.Duration) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return !n.lost.IsZero() && time.Since(n.lost) > 2*timeout
+	n.failed = err
 }
 
 // lastError returns why there is no session, if that is known.
@@ -203,51 +186,8 @@ func (n *network) close() {
 type boundedConn struct {
 	net.Conn
 	network  *network
-	address  string
 	until    time.Time // for the first answer
 	answered bool
-	asked    bool // the first request was sent
-}
-
-// Write sends a request. The first one asks for the session, and names the last transaction that the
-// client has seen: a server that has fewer ends the connection, so that the client never sees an older
-// state. Servers that have lost their data all do so, for ever. So if the session should be over, and the
-// server refuses it, the client asks for a new one. A server that begins one has done all transactions
-// before, and the old one ends by itself: in a backup it may have tickets that the driver does not have.
-func (b *boundedConn) Write(p []byte) (int, error) {
-	const seen, timeout, session, end = 8, 16, 20, 28 // in the request, after its length and the version of the protocol
-	first := !b.asked
-	b.asked = true
-	if first && len(p) >= end && binary.BigEndian.Uint64(p[seen:]) != 0 &&
-		b.network.outlived(time.Duration(binary.BigEndian.Uint32(p[timeout:]))*time.Millisecond) && b.refused(p) {
-		p = slices.Clone(p)
-		clear(p[seen:timeout])
-		clear(p[session:end])
-	}
-	return b.Conn.Write(p)
-}
-
-// refused sends the first request to the server on another connection, and reports whether the server has
-// ended that one without an answer.
-func (b *boundedConn) refused(request []byte) bool {
-	n := b.network
-	dialer := net.Dialer{Timeout: n.first}
-	conn, err := dialer.DialContext(n.life, "tcp", b.RemoteAddr().String())
-	if err != nil {
-		return false
-	}
-	conn, bound, err := n.secure(conn, b.address)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	defer context.AfterFunc(n.life, func() { _ = conn.Close() })()
-	defer func() { b.until = time.Now().Add(bound) }() // the next answer may take as long
-	_ = conn.SetDeadline(time.Now().Add(bound))
-	if _, err = conn.Write(request); err == nil {
-		_, err = conn.Read(make([]byte, 1))
-	}
-	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
 // SetReadDeadline keeps the deadline within the bound until the first answer has arrived. The

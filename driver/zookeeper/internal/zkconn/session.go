@@ -91,8 +91,8 @@ func (s *Session) confirmedAt() time.Time {
 func (c *Conn) Session() *Session {
 	c.mu.Lock()
 	// A connection changes its session's ID only when the server has said that the
-	// session is over, or has refused it when it should be (boundedConn.Write). The ID is
-	// read while the lock is held, so that an older ID does not end a newer session.
+	// session is over. The ID is read while the lock is held, so that an older ID does
+	// not end a newer session.
 	id := c.zk.SessionID()
 	before := c.sess
 	if before != nil && before.ID == id && !c.userClosed {
