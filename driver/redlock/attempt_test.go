@@ -375,3 +375,57 @@ func TestYieldBesideAnAttempt(t *testing.T) {
 		}
 	}
 }
+
+// A ticket that is released while its number is too small is not asked for again under a larger one.
+func TestReleasedBeforeNextNumber(t *testing.T) {
+	t.Parallel()
+	for _, wait := range []bool{false, true} {
+		x := listening(t)
+		scripts := func(node int) string {
+			_, after, _ := strings.Cut(x.direct[node].Info(t.Context(), "commandstats").Val(), "cmdstat_evalsha:calls=")
+			calls, _, _ := strings.Cut(after, ",")
+			return calls
+		}
+		var before []string
+		fence := time.Now().Add(2 * time.Hour).UnixMicro()
+		for node, c := range x.direct {
+			c.HSet(t.Context(), x.d.fences(), bucket("name"), fence)
+			if wait {
+				c.Set(t.Context(), x.key(), "theirs", time.Minute) // it would be queued
+			}
+			before = append(before, scripts(node))
+			x.ways[node].HoldReplies(true)
+		}
+		r := driver.Request{Name: "name", ID: "try", TTL: time.Minute, Wait: wait}
+		acquired, released := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := x.d.Acquire(context.Background(), r)
+			acquired <- err
+		}()
+		x.until("asked for", func() bool { return scripts(0) != before[0] && scripts(1) != before[1] && scripts(2) != before[2] })
+		go func() { released <- x.d.Release(context.Background(), r.Hold(0)) }()
+		x.until("to be released", func() bool {
+			x.d.mu.Lock()
+			defer x.d.mu.Unlock()
+			return x.d.tickets[r.ID].released
+		})
+		for _, way := range x.ways {
+			way.HoldReplies(false)
+		}
+		if err := <-acquired; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("wait=%t: acquired: %v, want ErrLost", wait, err)
+		}
+		if err := <-released; !errors.Is(err, driver.ErrLost) {
+			t.Errorf("wait=%t: released: %v, want ErrLost", wait, err)
+		}
+		for node, c := range x.direct {
+			x.answered(node)
+			if x.waits(node, r.ID) {
+				t.Errorf("wait=%t: node %d has the ticket after its release", wait, node)
+			}
+			if last, err := c.HGet(t.Context(), x.d.fences(), bucket("name")).Int64(); err != nil || last != fence {
+				t.Errorf("wait=%t: node %d has had the ticket after its release", wait, node)
+			}
+		}
+	}
+}

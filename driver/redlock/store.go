@@ -17,10 +17,11 @@ import (
 // A round is one request to all nodes at once, or to some, and their answers. It ends when
 // there are enough answers; later ones are still handled.
 type round[T any] struct {
-	d      *Driver
-	read   func(v any) (T, error)
-	enough func() bool                         // whether the answers so far decide; nil: all are waited for. With mu held
-	each   func(node int, answer T, err error) // called with each answer; may be nil. With mu held
+	d       *Driver
+	read    func(v any) (T, error)
+	sending func(send func()) bool              // calls send, or does not, and reports that; nil: send is called
+	enough  func() bool                         // whether the answers so far decide; nil: all are waited for. With mu held
+	each    func(node int, answer T, err error) // called with each answer; may be nil. With mu held
 
 	mu      sync.Mutex
 	calls   []*redisqueue.Call // nil: the node was not asked
@@ -63,10 +64,18 @@ func (r *round[T]) ask(ctx context.Context, form func(n *node) *redisqueue.Call)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for i, c := range r.calls {
-		if c != nil {
-			r.d.nodes[i].send(c, func(v any, err error) { r.answer(i, v, err) })
+	send := func() {
+		for i, c := range r.calls {
+			if c != nil {
+				r.d.nodes[i].send(c, func(v any, err error) { r.answer(i, v, err) })
+			}
 		}
+	}
+	switch {
+	case r.sending == nil:
+		send()
+	case !r.sending(send):
+		return nil
 	}
 	t := time.NewTimer(r.d.timeout + slack)
 	defer t.Stop()
