@@ -190,7 +190,11 @@ func (d *Driver) grant(t *ticket, p *proposal) (driver.Grant, error) {
 	if t.waiter != nil {
 		may = t.waiter.may
 	}
+	broken := d.brokenOn(t) != 0
 	d.mu.Unlock()
 	p.mend(may)
+	if broken {
+		d.doubt(t)
+	}
 	return driver.Grant{Token: p.number, Asked: p.asked}, nil
 }

@@ -218,6 +218,42 @@ func TestBreakBesideANodeThatLacksIt(t *testing.T) {
 	x.until("gone from all nodes", func() bool { return !x.holds(0) && !x.holds(1) && !x.holds(2) })
 }
 
+// A break of that kind counts too if the node that had the ticket has notified before the grant was known.
+func TestBreakBeforeGrantBesideANodeThatLacksIt(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	lost := make(chan driver.Hold, 3)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
+	x.ways[2].HoldReplies(true)
+	got := make(chan error, 1)
+	go func() {
+		_, err := x.d.Acquire(context.Background(), driver.Request{Name: "name", ID: "try", TTL: time.Minute})
+		got <- err
+	}()
+	x.until("held on two nodes", func() bool { return x.holds(0) && x.holds(2) })
+	breakOn, _ := x.breaker(form.Holder(x.direct[0].Get(t.Context(), x.key()).Val()).Token)
+	breakOn(0) // and the second node, where it finds nothing
+	x.until("notified", func() bool {
+		x.d.mu.Lock()
+		defer x.d.mu.Unlock()
+		tk := x.d.tickets["try"]
+		return tk != nil && x.d.brokenOn(tk) != 0
+	})
+	x.ways[2].HoldReplies(false)
+	if err := <-got; err != nil {
+		if !errors.Is(err, driver.ErrLost) {
+			t.Error(err)
+		}
+		return
+	}
+	select {
+	case <-lost:
+	case <-time.After(5 * time.Second):
+		t.Error("the holder was not notified")
+	}
+}
+
 // numberOf returns the number of a ticket that waits on all nodes.
 func (x *trio) numberOf(id string) uint64 {
 	return uint64(x.direct[0].ZScore(context.Background(), x.key()+":rx", id).Val())

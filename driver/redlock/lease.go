@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -286,18 +287,26 @@ func (d *Driver) askAgain(n *node) {
 // reported as lost.
 func (d *Driver) reassure() {
 	d.mu.Lock()
+	ts := slices.Collect(maps.Values(d.tickets))
+	d.mu.Unlock()
+	d.reassureOf(ts...)
+}
+
+// doubt asks all nodes, in the background, for a ticket that few have notified a Break of: one that lacks the ticket has run
+// the Break too, perhaps, and notifies nobody.
+func (d *Driver) doubt(t *ticket) { d.life.Go(func() { d.reassureOf(t) }) }
+
+// reassureOf renews the leases of those tickets that hold.
+func (d *Driver) reassureOf(ts ...*ticket) {
 	now := time.Now()
-	rs := make([]driver.Renewal, 0, len(d.tickets))
-	for _, t := range d.tickets {
-		if left := t.until.Sub(now); left > 0 { // it is held
+	rs := make([]driver.Renewal, 0, len(ts))
+	d.mu.Lock()
+	for _, t := range ts {
+		if left := t.until.Sub(now); left > 0 && d.tickets[t.r.ID] == t {
 			rs = append(rs, driver.Renewal{Hold: t.r.Hold(t.number), TTL: left})
 		}
 	}
 	d.mu.Unlock()
-	d.reassureOf(rs...)
-}
-
-func (d *Driver) reassureOf(rs ...driver.Renewal) {
 	for i, err := range d.RenewAll(d.ctx, rs) {
 		if errors.Is(err, driver.ErrLost) && d.notifyLoss != nil {
 			d.notifyLoss(rs[i].Hold, errForgotten)
