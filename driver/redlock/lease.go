@@ -206,13 +206,12 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// Shorten implements driver.Shortener. A node that is not reached keeps the lease as it was.
+// Shorten implements driver.Shortener. A node that is not reached keeps the lease as it was. The ticket is forgotten: no
+// renewal that is under way, and nothing that a node is sent which is back, lengthens the lease any more.
 func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
 	d.mu.Lock()
-	if t := d.tickets[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
-		if until := time.Now().Add(left); until.Before(t.until) {
-			t.until = until
-		}
+	if t := d.tickets[h.ID]; t != nil && t.held() {
+		delete(d.tickets, h.ID)
 	}
 	d.mu.Unlock()
 	keys, ms := []string{d.keys.Main(h.Name)}, d.millis(left)
@@ -296,17 +295,16 @@ func (d *Driver) reassure() {
 // the Break too, perhaps, and notifies nobody.
 func (d *Driver) doubt(t *ticket) { d.life.Go(func() { d.reassureOf(t) }) }
 
-// reassureOf renews the leases of those tickets that hold.
+// reassureOf renews the leases of those tickets that hold, for the rest of their time.
 func (d *Driver) reassureOf(ts ...*ticket) {
-	now := time.Now()
 	rs := make([]driver.Renewal, 0, len(ts))
-	d.mu.Lock()
 	for _, t := range ts {
-		if left := t.until.Sub(now); left > 0 && d.tickets[t.r.ID] == t {
-			rs = append(rs, driver.Renewal{Hold: t.r.Hold(t.number), TTL: left})
+		d.mu.Lock()
+		if d.tickets[t.r.ID] == t && time.Until(t.until) > 0 {
+			rs = append(rs, driver.Renewal{Hold: t.r.Hold(t.number), TTL: rest})
 		}
+		d.mu.Unlock()
 	}
-	d.mu.Unlock()
 	for i, err := range d.RenewAll(d.ctx, rs) {
 		if errors.Is(err, driver.ErrLost) && d.notifyLoss != nil {
 			d.notifyLoss(rs[i].Hold, errForgotten)
