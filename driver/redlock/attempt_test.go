@@ -429,3 +429,55 @@ func TestReleasedBeforeNextNumber(t *testing.T) {
 		}
 	}
 }
+
+// A ticket that is released while its process compares protocol versions is not asked for afterwards.
+func TestReleasedBeforeProtocolIsKnown(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t)
+	var clients []redis.UniversalClient
+	for _, c := range x.direct {
+		clients = append(clients, c)
+	}
+	d, err := New(clients)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	compares, known := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = d.protocol.Do(t.Context(), func(context.Context) (string, error) {
+			close(compares)
+			<-known
+			return d.protocol.Own(), nil
+		})
+	}()
+	<-compares
+	r := driver.Request{Name: "name", ID: "try", TTL: time.Minute}
+	acquired := make(chan error, 1)
+	ctx := &begun{Context: t.Context(), asked: make(chan struct{})}
+	go func() {
+		_, err := d.Acquire(ctx, r)
+		acquired <- err
+	}()
+	<-ctx.asked
+	if err := d.Release(t.Context(), r.Hold(0)); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("released: %v, want ErrLost", err)
+	}
+	close(known)
+	if err := <-acquired; !errors.Is(err, driver.ErrLost) {
+		t.Errorf("acquired: %v, want ErrLost", err)
+	}
+}
+
+// begun is a context that notes when it is waited for.
+type begun struct {
+	context.Context //nolint:containedctx // it is one
+
+	once  sync.Once
+	asked chan struct{}
+}
+
+func (b *begun) Done() <-chan struct{} {
+	b.once.Do(func() { close(b.asked) })
+	return b.Context.Done()
+}
