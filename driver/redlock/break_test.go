@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // breaker breaks a ticket on one node after the other, past the ways to them.
@@ -251,6 +253,56 @@ func TestBreakBeforeGrantBesideANodeThatLacksIt(t *testing.T) {
 	case <-lost:
 	case <-time.After(5 * time.Second):
 		t.Error("the holder was not notified")
+	}
+}
+
+// A break counts though a node that has run it without the ticket gets the ticket, by a repair, before another one runs it.
+func TestBreakBeforeRepair(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	lost := make(chan driver.Hold, 3)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
+	r := driver.Request{Name: "name", ID: "holder", TTL: time.Minute}
+	g, err := x.d.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ways := []*testbed.Proxy{x.members[0].Proxy(t), x.members[1].Proxy(t), x.members[2].Proxy(t)}
+	var clients []redis.UniversalClient
+	for _, way := range ways {
+		c := redis.NewClient(&redis.Options{Addr: way.Addr(), DialerRetries: 1})
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	others, err := New(clients, WithNodeTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = others.Close() })
+	if err := others.agree(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	ways[0].Cut()
+	ways[2].Refuse()
+	broken := make(chan error, 1)
+	go func() { broken <- others.Break(t.Context(), "name", g.Token) }()
+	x.until("run on the second node", func() bool {
+		return strings.Contains(x.direct[1].Info(t.Context(), "commandstats").Val(), "cmdstat_zrem:")
+	})
+	x.direct[1].Del(t.Context(), x.key())
+	x.until("repaired", func() bool { return x.holds(1) })
+	ways[0].Heal()
+	if err := <-broken; err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-lost:
+	case <-time.After(5 * time.Second):
+		t.Error("the holder was not notified")
+	}
+	if err := x.d.Renew(t.Context(), r.Hold(g.Token), r.TTL); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewed: %v, want ErrLost", err)
 	}
 }
 

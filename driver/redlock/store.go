@@ -152,6 +152,12 @@ func (r *round[T]) failure() error {
 // yes, nil too if a majority has answered and some of it said yes, and otherwise the error
 // for too few answers.
 func (d *Driver) vote(ctx context.Context, script string, each func(node int, err error), form func(n *node) *redisqueue.Call) error {
+	_, err := d.votes(ctx, script, each, form)
+	return err
+}
+
+// votes is vote, and also returns how many have said yes.
+func (d *Driver) votes(ctx context.Context, script string, each func(node int, err error), form func(n *node) *redisqueue.Call) (int, error) {
 	r := newRound(d, func(v any) (bool, error) {
 		if v != int64(1) && v != int64(0) {
 			return false, redisqueue.Unexpected(script, v)
@@ -169,15 +175,15 @@ func (d *Driver) vote(ctx context.Context, script string, each func(node int, er
 	defer r.mu.Unlock()
 	switch {
 	case yes() >= d.quorum:
-		return nil
+		return yes(), nil
 	case no() > d.minority():
-		return driver.ErrLost
+		return yes(), driver.ErrLost
 	case yes() > 0 && r.answered() >= d.quorum:
-		return nil // it was there, and is on no majority any more
+		return yes(), nil // it was there, and is on no majority any more
 	case err != nil:
-		return err
+		return yes(), err
 	}
-	return r.failure()
+	return yes(), r.failure()
 }
 
 // quorumError says that too few nodes have answered, and why.
