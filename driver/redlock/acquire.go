@@ -194,7 +194,7 @@ func (d *Driver) grant(t *ticket, p *proposal) (driver.Grant, error) {
 	d.mu.Unlock()
 	p.mend(may)
 	if broken {
-		d.doubt(t)
+		d.recheck(t)
 	}
 	return driver.Grant{Token: p.number, Asked: p.asked}, nil
 }

@@ -291,9 +291,9 @@ func (d *Driver) reassure() {
 	d.reassureOf(ts...)
 }
 
-// doubt asks all nodes, in the background, for a ticket that few have notified a Break of: one that lacks the ticket has run
+// recheck asks all nodes, in the background, for a ticket that few have notified a Break of: one that lacks the ticket has run
 // the Break too, perhaps, and notifies nobody.
-func (d *Driver) doubt(t *ticket) { d.life.Go(func() { d.reassureOf(t) }) }
+func (d *Driver) recheck(t *ticket) { d.life.Go(func() { d.reassureOf(t) }) }
 
 // reassureOf renews the leases of those tickets that hold, for the rest of their time.
 func (d *Driver) reassureOf(ts ...*ticket) {

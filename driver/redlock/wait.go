@@ -317,7 +317,7 @@ func (d *Driver) broken(node int, id string) {
 	}
 	if bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
 		d.mu.Unlock()
-		d.doubt(t)
+		d.recheck(t)
 		return
 	}
 	h := t.r.Hold(t.number)
