@@ -36,10 +36,13 @@ func (x *trio) breaker(token uint64) (breakOn func(node int), others *Driver) {
 	}, d
 }
 
+// patient is for tests that hold requests or answers up, on a machine that may be busy.
+var patient = WithNodeTimeout(10 * time.Second)
+
 // listening returns a trio that is subscribed to all nodes.
-func listening(t *testing.T) *trio {
+func listening(t *testing.T, opts ...Option) *trio {
 	t.Helper()
-	x := newTrio(t)
+	x := newTrio(t, opts...)
 	x.until("subscribed to all nodes", func() bool {
 		return x.d.nodes[0].listener.Up() && x.d.nodes[1].listener.Up() && x.d.nodes[2].listener.Up()
 	})
@@ -223,7 +226,7 @@ func TestBreakBesideANodeThatLacksIt(t *testing.T) {
 // A break of that kind counts too if the node that had the ticket has notified before the grant was known.
 func TestBreakBeforeGrantBesideANodeThatLacksIt(t *testing.T) {
 	t.Parallel()
-	x := listening(t)
+	x := listening(t, patient)
 	lost := make(chan driver.Hold, 3)
 	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
 	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
@@ -275,7 +278,7 @@ func TestBreakBeforeRepair(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		clients = append(clients, c)
 	}
-	others, err := New(clients, WithNodeTimeout(10*time.Second))
+	others, err := New(clients, patient)
 	if err != nil {
 		t.Fatal(err)
 	}

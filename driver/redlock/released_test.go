@@ -17,7 +17,7 @@ import (
 func TestReleasedBeforeNextNumber(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []bool{false, true} {
-		x := listening(t)
+		x := listening(t, patient)
 		scripts := func(node int) string {
 			_, after, _ := strings.Cut(x.direct[node].Info(t.Context(), "commandstats").Val(), "cmdstat_evalsha:calls=")
 			calls, _, _ := strings.Cut(after, ",")

@@ -29,7 +29,7 @@ func (x *trio) acquireForAMinute(id string) driver.Hold {
 // A lease that is shortened while a renewal is under way is not lengthened when a node is back.
 func TestShortenBesideRenewal(t *testing.T) {
 	t.Parallel()
-	x := newTrio(t)
+	x := newTrio(t, patient)
 	h := x.acquireForAMinute("holder")
 	for _, way := range x.ways {
 		way.HoldReplies(true)
