@@ -191,8 +191,8 @@ func TestBreakBeforeGrantIsKnown(t *testing.T) {
 func TestBreakBesideANodeThatLacksIt(t *testing.T) {
 	t.Parallel()
 	x := listening(t)
-	lost := make(chan driver.Hold, 3)
-	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	lost := make(chan error, 3)
+	x.d.NotifyLoss(func(_ driver.Hold, cause error) { lost <- cause })
 	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
 	r := driver.Request{Name: "name", ID: "holder", TTL: time.Minute}
 	g, err := x.d.Acquire(t.Context(), r)
@@ -213,7 +213,10 @@ func TestBreakBesideANodeThatLacksIt(t *testing.T) {
 	}
 	x.direct[1].Del(t.Context(), x.key())
 	select {
-	case <-lost:
+	case cause := <-lost:
+		if !errors.Is(cause, driver.ErrLost) {
+			t.Errorf("the cause of the loss is %v", cause)
+		}
 	case <-time.After(5 * time.Second):
 		t.Error("the holder was not notified")
 	}
@@ -227,8 +230,8 @@ func TestBreakBesideANodeThatLacksIt(t *testing.T) {
 func TestBreakBeforeGrantBesideANodeThatLacksIt(t *testing.T) {
 	t.Parallel()
 	x := listening(t, patient)
-	lost := make(chan driver.Hold, 3)
-	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	lost := make(chan error, 3)
+	x.d.NotifyLoss(func(_ driver.Hold, cause error) { lost <- cause })
 	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
 	x.ways[2].HoldReplies(true)
 	got := make(chan error, 1)
@@ -253,7 +256,10 @@ func TestBreakBeforeGrantBesideANodeThatLacksIt(t *testing.T) {
 		return
 	}
 	select {
-	case <-lost:
+	case cause := <-lost:
+		if !errors.Is(cause, driver.ErrLost) {
+			t.Errorf("the cause of the loss is %v", cause)
+		}
 	case <-time.After(5 * time.Second):
 		t.Error("the holder was not notified")
 	}
@@ -263,8 +269,8 @@ func TestBreakBeforeGrantBesideANodeThatLacksIt(t *testing.T) {
 func TestBreakBeforeRepair(t *testing.T) {
 	t.Parallel()
 	x := listening(t)
-	lost := make(chan driver.Hold, 3)
-	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	lost := make(chan error, 3)
+	x.d.NotifyLoss(func(_ driver.Hold, cause error) { lost <- cause })
 	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
 	r := driver.Request{Name: "name", ID: "holder", TTL: time.Minute}
 	g, err := x.d.Acquire(t.Context(), r)
@@ -300,7 +306,10 @@ func TestBreakBeforeRepair(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-lost:
+	case cause := <-lost:
+		if !errors.Is(cause, driver.ErrLost) {
+			t.Errorf("the cause of the loss is %v", cause)
+		}
 	case <-time.After(5 * time.Second):
 		t.Error("the holder was not notified")
 	}

@@ -288,15 +288,17 @@ func (d *Driver) reassure() {
 	d.mu.Lock()
 	ts := slices.Collect(maps.Values(d.tickets))
 	d.mu.Unlock()
-	d.reassureOf(ts...)
+	d.reassureOf(ts, errForgotten)
 }
 
 // recheck asks all nodes, in the background, for a ticket that few have notified a Break of: one that lacks the ticket has run
 // the Break too, perhaps, and notifies nobody.
-func (d *Driver) recheck(t *ticket) { d.life.Go(func() { d.reassureOf(t) }) }
+func (d *Driver) recheck(t *ticket) {
+	d.life.Go(func() { d.reassureOf([]*ticket{t}, redisqueue.ErrRemoved) })
+}
 
-// reassureOf renews the leases of those tickets that hold, for the rest of their time.
-func (d *Driver) reassureOf(ts ...*ticket) {
+// reassureOf renews the leases of those tickets that hold, for the rest of their time. cause is that of a loss.
+func (d *Driver) reassureOf(ts []*ticket, cause error) {
 	rs := make([]driver.Renewal, 0, len(ts))
 	for _, t := range ts {
 		d.mu.Lock()
@@ -307,7 +309,7 @@ func (d *Driver) reassureOf(ts ...*ticket) {
 	}
 	for i, err := range d.RenewAll(d.ctx, rs) {
 		if errors.Is(err, driver.ErrLost) && d.notifyLoss != nil {
-			d.notifyLoss(rs[i].Hold, errForgotten)
+			d.notifyLoss(rs[i].Hold, cause)
 		}
 	}
 }
