@@ -54,10 +54,7 @@ func (t *ticket) held() bool { return !t.until.IsZero() }
 // node, all at once, and with contention two: to queue and, when granted, to
 // confirm.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	if err := d.mayUse(ctx, r.Name, true); err != nil {
-		return driver.Grant{}, driver.NoTicket(err) // no ticket was requested before
-	}
-	t := d.newTicket(r)
+	t := d.newTicket(r) // from now on a release is noted
 	granted := false
 	defer func() {
 		if granted {
@@ -69,6 +66,9 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 			delete(d.tickets, r.ID)
 		}
 	}()
+	if err := d.mayUse(ctx, r.Name, true); err != nil {
+		return driver.Grant{}, driver.NoTicket(err) // no ticket was requested before
+	}
 	g, err := d.acquire(ctx, t, r)
 	granted = err == nil
 	return g, err
@@ -190,7 +190,11 @@ func (d *Driver) grant(t *ticket, p *proposal) (driver.Grant, error) {
 	if t.waiter != nil {
 		may = t.waiter.may
 	}
+	broken := d.brokenOn(t) != 0
 	d.mu.Unlock()
 	p.mend(may)
+	if broken {
+		d.recheck(t)
+	}
 	return driver.Grant{Token: p.number, Asked: p.asked}, nil
 }

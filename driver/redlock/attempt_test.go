@@ -192,7 +192,7 @@ func TestGiveBackUnanswered(t *testing.T) {
 func TestReleasedBeforeGranted(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []bool{false, true} {
-		x := newTrio(t)
+		x := newTrio(t, patient)
 		x.direct[2].Set(t.Context(), x.key(), "theirs", time.Minute) // it lacks the ticket
 		x.ways[0].HoldReplies(true)
 		x.ways[1].HoldReplies(true)

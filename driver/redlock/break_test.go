@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/redisqueue"
+	"github.com/lockerproject/locker/internal/testbed"
 )
 
 // breaker breaks a ticket on one node after the other, past the ways to them.
@@ -34,10 +36,13 @@ func (x *trio) breaker(token uint64) (breakOn func(node int), others *Driver) {
 	}, d
 }
 
+// patient is for tests that hold requests or answers up, on a machine that may be busy.
+var patient = WithNodeTimeout(10 * time.Second)
+
 // listening returns a trio that is subscribed to all nodes.
-func listening(t *testing.T) *trio {
+func listening(t *testing.T, opts ...Option) *trio {
 	t.Helper()
-	x := newTrio(t)
+	x := newTrio(t, opts...)
 	x.until("subscribed to all nodes", func() bool {
 		return x.d.nodes[0].listener.Up() && x.d.nodes[1].listener.Up() && x.d.nodes[2].listener.Up()
 	})
@@ -186,8 +191,8 @@ func TestBreakBeforeGrantIsKnown(t *testing.T) {
 func TestBreakBesideANodeThatLacksIt(t *testing.T) {
 	t.Parallel()
 	x := listening(t)
-	lost := make(chan driver.Hold, 3)
-	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	lost := make(chan error, 3)
+	x.d.NotifyLoss(func(_ driver.Hold, cause error) { lost <- cause })
 	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
 	r := driver.Request{Name: "name", ID: "holder", TTL: time.Minute}
 	g, err := x.d.Acquire(t.Context(), r)
@@ -208,7 +213,10 @@ func TestBreakBesideANodeThatLacksIt(t *testing.T) {
 	}
 	x.direct[1].Del(t.Context(), x.key())
 	select {
-	case <-lost:
+	case cause := <-lost:
+		if !errors.Is(cause, driver.ErrLost) {
+			t.Errorf("the cause of the loss is %v", cause)
+		}
 	case <-time.After(5 * time.Second):
 		t.Error("the holder was not notified")
 	}
@@ -216,6 +224,98 @@ func TestBreakBesideANodeThatLacksIt(t *testing.T) {
 		t.Errorf("renewed: %v, want ErrLost", err)
 	}
 	x.until("gone from all nodes", func() bool { return !x.holds(0) && !x.holds(1) && !x.holds(2) })
+}
+
+// A break of that kind counts too if the node that had the ticket has notified before the grant was known.
+func TestBreakBeforeGrantBesideANodeThatLacksIt(t *testing.T) {
+	t.Parallel()
+	x := listening(t, patient)
+	lost := make(chan error, 3)
+	x.d.NotifyLoss(func(_ driver.Hold, cause error) { lost <- cause })
+	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
+	x.ways[2].HoldReplies(true)
+	got := make(chan error, 1)
+	go func() {
+		_, err := x.d.Acquire(context.Background(), driver.Request{Name: "name", ID: "try", TTL: time.Minute})
+		got <- err
+	}()
+	x.until("held on two nodes", func() bool { return x.holds(0) && x.holds(2) })
+	breakOn, _ := x.breaker(form.Holder(x.direct[0].Get(t.Context(), x.key()).Val()).Token)
+	breakOn(0) // and the second node, where it finds nothing
+	x.until("notified", func() bool {
+		x.d.mu.Lock()
+		defer x.d.mu.Unlock()
+		tk := x.d.tickets["try"]
+		return tk != nil && x.d.brokenOn(tk) != 0
+	})
+	x.ways[2].HoldReplies(false)
+	if err := <-got; err != nil {
+		if !errors.Is(err, driver.ErrLost) {
+			t.Error(err)
+		}
+		return
+	}
+	select {
+	case cause := <-lost:
+		if !errors.Is(cause, driver.ErrLost) {
+			t.Errorf("the cause of the loss is %v", cause)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the holder was not notified")
+	}
+}
+
+// A break counts though a node that has run it without the ticket gets the ticket, by a repair, before another one runs it.
+func TestBreakBeforeRepair(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	lost := make(chan error, 3)
+	x.d.NotifyLoss(func(_ driver.Hold, cause error) { lost <- cause })
+	x.direct[1].Set(t.Context(), x.key(), "theirs", time.Minute)
+	r := driver.Request{Name: "name", ID: "holder", TTL: time.Minute}
+	g, err := x.d.Acquire(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ways := []*testbed.Proxy{x.members[0].Proxy(t), x.members[1].Proxy(t), x.members[2].Proxy(t)}
+	var clients []redis.UniversalClient
+	for _, way := range ways {
+		c := redis.NewClient(&redis.Options{Addr: way.Addr(), DialerRetries: 1})
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	others, err := New(clients, patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = others.Close() })
+	if err := others.agree(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	ways[0].Cut()
+	ways[2].Refuse()
+	broken := make(chan error, 1)
+	go func() { broken <- others.Break(t.Context(), "name", g.Token) }()
+	x.until("run on the second node", func() bool {
+		return strings.Contains(x.direct[1].Info(t.Context(), "commandstats").Val(), "cmdstat_zrem:")
+	})
+	x.direct[1].Del(t.Context(), x.key())
+	x.until("repaired", func() bool { return x.holds(1) })
+	ways[0].Heal()
+	if err := <-broken; err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case cause := <-lost:
+		if !errors.Is(cause, driver.ErrLost) {
+			t.Errorf("the cause of the loss is %v", cause)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the holder was not notified")
+	}
+	if err := x.d.Renew(t.Context(), r.Hold(g.Token), r.TTL); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("renewed: %v, want ErrLost", err)
+	}
 }
 
 // numberOf returns the number of a ticket that waits on all nodes.

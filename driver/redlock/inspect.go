@@ -3,6 +3,7 @@ package redlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -134,13 +135,22 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// Break implements driver.Breaker.
+// Break implements driver.Breaker. If fewer than a majority had the ticket, it is sent again: one that has run it without the
+// ticket may have got that since, by a repair.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err
 	}
 	keys, number := []string{d.keys.Main(name)}, strconv.FormatUint(token, 10)
-	return d.vote(ctx, "break", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockBreak, keys, number, name) })
+	for found := false; ; found = true {
+		had, err := d.votes(ctx, "break", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockBreak, keys, number, name) })
+		switch {
+		case found && errors.Is(err, driver.ErrLost):
+			return nil
+		case err != nil || had >= d.quorum:
+			return err
+		}
+	}
 }
 
 // ServerVersion implements driver.ServerVersioner: the versions of the nodes that

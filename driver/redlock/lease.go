@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -205,13 +206,12 @@ func (d *Driver) renew(ctx context.Context, rs []driver.Renewal) []error {
 	return errs
 }
 
-// Shorten implements driver.Shortener. A node that is not reached keeps the lease as it was.
+// Shorten implements driver.Shortener. A node that is not reached keeps the lease as it was. The ticket is forgotten: no
+// renewal that is under way, and nothing that a node is sent which is back, lengthens the lease any more.
 func (d *Driver) Shorten(ctx context.Context, h driver.Hold, left time.Duration) error {
 	d.mu.Lock()
-	if t := d.tickets[h.ID]; t != nil { // so that a node that comes back does not get the longer lease
-		if until := time.Now().Add(left); until.Before(t.until) {
-			t.until = until
-		}
+	if t := d.tickets[h.ID]; t != nil && t.held() {
+		delete(d.tickets, h.ID)
 	}
 	d.mu.Unlock()
 	keys, ms := []string{d.keys.Main(h.Name)}, d.millis(left)
@@ -286,21 +286,30 @@ func (d *Driver) askAgain(n *node) {
 // reported as lost.
 func (d *Driver) reassure() {
 	d.mu.Lock()
-	now := time.Now()
-	rs := make([]driver.Renewal, 0, len(d.tickets))
-	for _, t := range d.tickets {
-		if left := t.until.Sub(now); left > 0 { // it is held
-			rs = append(rs, driver.Renewal{Hold: t.r.Hold(t.number), TTL: left})
-		}
-	}
+	ts := slices.Collect(maps.Values(d.tickets))
 	d.mu.Unlock()
-	d.reassureOf(rs...)
+	d.reassureOf(ts, errForgotten)
 }
 
-func (d *Driver) reassureOf(rs ...driver.Renewal) {
+// recheck asks all nodes, in the background, for a ticket that few have notified a Break of: one that lacks the ticket has run
+// the Break too, perhaps, and notifies nobody.
+func (d *Driver) recheck(t *ticket) {
+	d.life.Go(func() { d.reassureOf([]*ticket{t}, redisqueue.ErrRemoved) })
+}
+
+// reassureOf renews the leases of those tickets that hold, for the rest of their time. cause is that of a loss.
+func (d *Driver) reassureOf(ts []*ticket, cause error) {
+	rs := make([]driver.Renewal, 0, len(ts))
+	for _, t := range ts {
+		d.mu.Lock()
+		if d.tickets[t.r.ID] == t && time.Until(t.until) > 0 {
+			rs = append(rs, driver.Renewal{Hold: t.r.Hold(t.number), TTL: rest})
+		}
+		d.mu.Unlock()
+	}
 	for i, err := range d.RenewAll(d.ctx, rs) {
 		if errors.Is(err, driver.ErrLost) && d.notifyLoss != nil {
-			d.notifyLoss(rs[i].Hold, errForgotten)
+			d.notifyLoss(rs[i].Hold, cause)
 		}
 	}
 }

@@ -42,6 +42,18 @@ type proposal struct {
 
 func (d *Driver) newProposal(t *ticket, number uint64, mode byte) *proposal {
 	p := &proposal{round: newRound(d, parseAcquire), t: t, number: number, mode: mode}
+	p.sending = func(send func()) bool { // before the release of the ticket, or not at all
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if t.released {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.outcome = gone
+			return false
+		}
+		send()
+		return true
+	}
 	p.enough = func() bool {
 		p.outcome = p.judge(p.pending)
 		p.hasten()

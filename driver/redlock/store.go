@@ -17,10 +17,11 @@ import (
 // A round is one request to all nodes at once, or to some, and their answers. It ends when
 // there are enough answers; later ones are still handled.
 type round[T any] struct {
-	d      *Driver
-	read   func(v any) (T, error)
-	enough func() bool                         // whether the answers so far decide; nil: all are waited for. With mu held
-	each   func(node int, answer T, err error) // called with each answer; may be nil. With mu held
+	d       *Driver
+	read    func(v any) (T, error)
+	sending func(send func()) bool              // calls send, or does not, and reports that; nil: send is called
+	enough  func() bool                         // whether the answers so far decide; nil: all are waited for. With mu held
+	each    func(node int, answer T, err error) // called with each answer; may be nil. With mu held
 
 	mu      sync.Mutex
 	calls   []*redisqueue.Call // nil: the node was not asked
@@ -63,10 +64,18 @@ func (r *round[T]) ask(ctx context.Context, form func(n *node) *redisqueue.Call)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	for i, c := range r.calls {
-		if c != nil {
-			r.d.nodes[i].send(c, func(v any, err error) { r.answer(i, v, err) })
+	send := func() {
+		for i, c := range r.calls {
+			if c != nil {
+				r.d.nodes[i].send(c, func(v any, err error) { r.answer(i, v, err) })
+			}
 		}
+	}
+	switch {
+	case r.sending == nil:
+		send()
+	case !r.sending(send):
+		return nil
 	}
 	t := time.NewTimer(r.d.timeout + slack)
 	defer t.Stop()
@@ -143,6 +152,12 @@ func (r *round[T]) failure() error {
 // yes, nil too if a majority has answered and some of it said yes, and otherwise the error
 // for too few answers.
 func (d *Driver) vote(ctx context.Context, script string, each func(node int, err error), form func(n *node) *redisqueue.Call) error {
+	_, err := d.votes(ctx, script, each, form)
+	return err
+}
+
+// votes is vote, and also returns how many have said yes.
+func (d *Driver) votes(ctx context.Context, script string, each func(node int, err error), form func(n *node) *redisqueue.Call) (int, error) {
 	r := newRound(d, func(v any) (bool, error) {
 		if v != int64(1) && v != int64(0) {
 			return false, redisqueue.Unexpected(script, v)
@@ -160,15 +175,15 @@ func (d *Driver) vote(ctx context.Context, script string, each func(node int, er
 	defer r.mu.Unlock()
 	switch {
 	case yes() >= d.quorum:
-		return nil
+		return yes(), nil
 	case no() > d.minority():
-		return driver.ErrLost
+		return yes(), driver.ErrLost
 	case yes() > 0 && r.answered() >= d.quorum:
-		return nil // it was there, and is on no majority any more
+		return yes(), nil // it was there, and is on no majority any more
 	case err != nil:
-		return err
+		return yes(), err
 	}
-	return r.failure()
+	return yes(), r.failure()
 }
 
 // quorumError says that too few nodes have answered, and why.

@@ -311,14 +311,16 @@ func (d *Driver) broken(node int, id string) {
 	if w := t.waiter; w != nil {
 		w.stir() // for check
 	}
-	h, held, left := t.r.Hold(t.number), t.held(), time.Until(t.until)
-	if !held || bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
+	if !t.held() {
 		d.mu.Unlock()
-		if held && left > 0 { // a node that lacks the ticket has run the break too, perhaps, and notifies nobody
-			d.life.Go(func() { d.reassureOf(driver.Renewal{Hold: h, TTL: left}) })
-		}
 		return
 	}
+	if bits.OnesCount64(d.brokenOn(t)) <= d.minority() {
+		d.mu.Unlock()
+		d.recheck(t)
+		return
+	}
+	h := t.r.Hold(t.number)
 	delete(d.tickets, id)
 	d.mu.Unlock()
 	d.dispose(h) // some nodes may not have run the break

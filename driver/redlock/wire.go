@@ -106,10 +106,37 @@ func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 	args := make([]any, 0, 2*len(rs))
 	for i, r := range rs {
 		keys[i] = d.keys.Main(r.Name)
-		args = append(args, r.ID, d.millis(r.TTL))
+		if r.TTL == rest {
+			args = append(args, r.ID, remaining{d, r.ID})
+		} else {
+			args = append(args, r.ID, d.millis(r.TTL))
+		}
 	}
 	return d.keys.Call(redisqueue.RedlockRenew, keys, args...)
 }
+
+// rest is the TTL of a renewal that does not lengthen the lease, but sets it on nodes that have less of it.
+const rest = 0
+
+// remaining is an argument of such a renewal: what is left of the lease when the request is sent. It is nothing if the ticket
+// was released or its lease was shortened since.
+type remaining struct {
+	d  *Driver
+	id string
+}
+
+// MarshalBinary is how go-redis writes the argument.
+func (r remaining) MarshalBinary() ([]byte, error) {
+	r.d.mu.Lock()
+	defer r.d.mu.Unlock()
+	if t := r.d.tickets[r.id]; t != nil && t.held() {
+		return strconv.AppendInt(nil, r.d.millis(time.Until(t.until)), 10), nil
+	}
+	return []byte("0"), nil
+}
+
+// String is for the hooks of tracers.
+func (r remaining) String() string { return "" }
 
 // What a node has answered to a request for a ticket.
 const (
