@@ -108,7 +108,9 @@ func (d *Driver) tryTxAgain(ctx context.Context, tx *sql.Tx, name string) (got b
 	case there:
 		return d.tryTx(ctx, tx, name)
 	}
-	_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", v))
+	if _, err = tx.ExecContext(ctx, d.s.w.render("tx_insert", v)); code(err) == errLockTimeout { // another transaction was faster
+		return false, d.lasts(ctx, tx, err)
+	}
 	return err == nil, err
 }
 
