@@ -69,7 +69,7 @@
 //
 // A connection to a server that has become read only (errors 1036, 1242, 1290, 1792, 1836) is given up for a new one, which may
 // lead to the new primary: rejectReadOnly in the DSN is not needed. While there is no primary, requests fail with
-// ErrUnavailable.
+// ErrUnavailable. An account that may write in spite of read_only cannot wait, nor call Guard or TryAcquireTx, on such a server either.
 //
 // The first request for a ticket, or Ping, creates the tables: all other requests find no locks then. If the table of tickets
 // vanishes later, by DROP or because a session was moved to another database, a driver that has used it reports an error and

@@ -158,7 +158,7 @@ CREATE PROCEDURE {call_take}(IN p_slot SMALLINT UNSIGNED, IN p_name VARBINARY(51
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_here, v_held, v_shared, v_queued, v_own, v_alive, v_done TINYINT;
-  DECLARE v_blocked TINYINT DEFAULT 0;
+  DECLARE v_blocked, v_gone TINYINT DEFAULT 0;
   DECLARE v_id VARBINARY(64);
   DECLARE v_ends, v_now DATETIME(6);
   DECLARE v_seq, v_first BIGINT UNSIGNED;
@@ -171,12 +171,13 @@ BEGIN
   SELECT ({server}) = p_start INTO v_here FROM {slots} WHERE {column} = p_slot FOR UPDATE;
   SELECT id, held, shared, queued, expires_at INTO v_id, v_held, v_shared, v_queued, v_ends FROM {tickets} WHERE entry = p_name FOR UPDATE;
   SET v_now = UTC_TIMESTAMP(6), v_done = CASE WHEN v_here IS NULL THEN 6 WHEN NOT v_here OR v_now >= p_until THEN 5 ELSE 0 END;
-  IF v_done = 0 AND v_held = 1 AND v_shared = 0 AND v_id <> p_id AND v_ends > v_now THEN
+  SELECT t.seq, t.held, NOT t.held AND NOT COALESCE(p.alive_until > v_now, 0) INTO v_seq, v_own, v_gone
+    FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process WHERE t.entry = p_entry AND t.id = p_id AND t.name = p_name;
+  IF v_done = 0 AND v_held = 1 AND v_shared = 0 AND v_id <> p_id AND v_ends > v_now AND NOT v_gone THEN
     SET v_blocked = 1;
-    SELECT seq, held INTO v_seq, v_own FROM {tickets} WHERE entry = p_entry AND id = p_id AND name = p_name;
   ELSEIF v_done = 0 AND v_queued IS NOT NULL THEN
-    CALL {call_walk}(p_name, p_process, 0, v_left, v_mine, v_woken);
-    SELECT (SELECT queued FROM {tickets} WHERE entry = p_name) INTO v_queued;
+    CALL {call_walk}(p_name, p_process, v_gone, v_left, v_mine, v_woken);
+    SELECT (SELECT queued FROM {tickets} WHERE entry = p_name), NULL, NULL INTO v_queued, v_seq, v_own;
     SELECT seq, held INTO v_seq, v_own FROM {tickets} WHERE entry IN (p_name, p_entry) AND id = p_id AND name = p_name;
     SELECT EXISTS (SELECT 1 FROM {tickets} FORCE INDEX (queue) WHERE name = p_name AND (shared = 0 OR NOT p_shared)) OR
       p_permits > 0 AND (SELECT COUNT(*) FROM {tickets} FORCE INDEX (queue) WHERE name = p_name) >= p_permits INTO v_blocked;
@@ -184,14 +185,6 @@ BEGIN
     SELECT MIN(COALESCE(IF(t.held, t.expires_at, p.alive_until), v_now)) INTO v_ends
       FROM {tickets} AS t FORCE INDEX (queue) LEFT JOIN {processes} AS p ON p.id = t.process
       WHERE t.name = p_name AND t.seq <= COALESCE(v_first, 18446744073709551615);
-  END IF;
-  IF v_own = 0 THEN
-    SELECT EXISTS (SELECT 1 FROM {tickets} AS t JOIN {processes} AS p ON p.id = t.process
-      WHERE t.entry = p_entry AND p.alive_until > v_now) INTO v_alive;
-    IF NOT v_alive THEN
-      CALL {call_walk}(p_name, p_process, 1, v_left, v_mine, v_woken);
-      SELECT (SELECT seq FROM {tickets} WHERE entry = p_entry AND name = p_name) INTO v_seq;
-    END IF;
   END IF;
   SELECT EXISTS (SELECT 1 FROM {processes} WHERE id = p_process AND alive_until > v_now) INTO v_alive;
   SET v_number = LEAST(COALESCE(TIMESTAMPDIFF(MICROSECOND, v_now, v_ends), 0), 3600000000);

@@ -180,8 +180,11 @@ SELECT @@innodb_rollback_on_timeout
 -- tx_lock: lock it, and insert it if it is missing. Unlike a query, that leaves no gap locked.
 INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
 
+-- tx_insert: the same, if no other transaction has it. MariaDB does not wait for one, and MySQL waits up to innodb_lock_wait_timeout.
+/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ INSERT INTO {tx} (name) VALUES ({name}) ON DUPLICATE KEY UPDATE name = {name}
+
 -- tx_swept: wait for the end of a sweep, which has locked the first slot.
-SELECT 1 FROM {slots} WHERE {column} = 0 AND {autocommit} FOR UPDATE
+SELECT 1 FROM {slots} WHERE {column} = 0 AND {autocommit} LOCK IN SHARE MODE
 
 -- tx_sweep: delete rows that no transaction has locked. If the first slot is in use, it waits for the next sweep.
 /*M! SET STATEMENT sql_safe_updates=0 FOR */ DELETE /*+ SET_VAR(sql_safe_updates=0) */ x FROM (SELECT t.name FROM {slots} AS s STRAIGHT_JOIN {tx} AS t WHERE s.{column} = 0 LIMIT {most} FOR UPDATE SKIP LOCKED) AS idle STRAIGHT_JOIN {tx} AS x ON x.name = idle.name WHERE {autocommit}

@@ -63,8 +63,8 @@ func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
 	return nil
 }
 
-// TryAcquireTx is AcquireTx without waiting. Its error wraps driver.ErrNotAcquired if another
-// transaction holds name.
+// TryAcquireTx is AcquireTx without waiting for another transaction. Its error wraps driver.ErrNotAcquired if one
+// holds name. On MySQL it may wait, up to innodb_lock_wait_timeout, for one that takes the name just after its row was swept.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	got, err := d.createTxRow(ctx, name) // false: a transaction has made the row, and has not ended
 	if err == nil && got {
@@ -108,7 +108,9 @@ func (d *Driver) tryTxAgain(ctx context.Context, tx *sql.Tx, name string) (got b
 	case there:
 		return d.tryTx(ctx, tx, name)
 	}
-	_, err = tx.ExecContext(ctx, d.s.w.render("tx_lock", v))
+	if _, err = tx.ExecContext(ctx, d.s.w.render("tx_insert", v)); code(err) == errLockTimeout { // another transaction was faster
+		return false, d.lasts(ctx, tx, err)
+	}
 	return err == nil, err
 }
 

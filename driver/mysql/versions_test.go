@@ -128,7 +128,7 @@ func TestEarlierLayout(t *testing.T) {
 // If you change a statement, decide whether programs with the former one may run beside it. If not, raise the version.
 // In any case change the hash, which is in the error of this test.
 func TestStatementsOfThisVersion(t *testing.T) {
-	const version, hash = "6", "d14b714f"
+	const version, hash = "6", "440c944d"
 	if now := strings.Fields(mysql.Current.String())[0]; now != version || sqlqueue.Hash(mysql.StatementsText) != hash {
 		t.Errorf("version %s of the tables is used by statements with the hash %s, want version %s and %s",
 			now, sqlqueue.Hash(mysql.StatementsText), version, hash)

@@ -44,8 +44,8 @@ const autocommitOn = "18446744073709551615 + (1 - @@autocommit /*M! + @@in_trans
 // readOnlyServer is true where read_only or innodb_read_only is on; the first is a number or, since MariaDB 12, a text.
 const readOnlyServer = "(@@innodb_read_only OR CONCAT(@@global.read_only) NOT IN ('0', 'OFF'))"
 
-// onPrimary is true on a server that takes writes, and otherwise two rows, of which there may be one.
-const onPrimary = "(SELECT 1 UNION SELECT 1 + " + readOnlyServer + ")"
+// onPrimary is true on a server that takes writes, and otherwise two rows, of which there may be one. UNION ALL makes no table for them.
+const onPrimary = "(SELECT 1 UNION ALL SELECT 1 FROM DUAL WHERE " + readOnlyServer + ")"
 
 // Assignments in procedures: the anchor has no ticket any more, but stays; a ticket that waits becomes a holder, and the
 // anchor if it is exclusive. Its lease begins after the heartbeat that was read, and does not outlive the row of its process.

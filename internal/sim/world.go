@@ -160,6 +160,13 @@ func (w *world) fault(kind, process string, until time.Time) {
 	w.faults = append(w.faults, interval{time.Now(), until, kind, process, -1})
 }
 
+// concernsAll reports whether a fault has concerned all processes since.
+func (w *world) concernsAll(since time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.faults, func(f interval) bool { return f.process == "" && f.to.After(since) })
+}
+
 // faultOf says that the last fault concerns one server alone.
 func (w *world) faultOf(server int) {
 	w.mu.Lock()
