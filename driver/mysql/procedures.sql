@@ -171,8 +171,10 @@ BEGIN
   SELECT ({server}) = p_start INTO v_here FROM {slots} WHERE {column} = p_slot FOR UPDATE;
   SELECT id, held, shared, queued, expires_at INTO v_id, v_held, v_shared, v_queued, v_ends FROM {tickets} WHERE entry = p_name FOR UPDATE;
   SET v_now = UTC_TIMESTAMP(6), v_done = CASE WHEN v_here IS NULL THEN 6 WHEN NOT v_here OR v_now >= p_until THEN 5 ELSE 0 END;
-  SELECT t.seq, t.held, NOT t.held AND NOT COALESCE(p.alive_until > v_now, 0) INTO v_seq, v_own, v_gone
-    FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process WHERE t.entry = p_entry AND t.id = p_id AND t.name = p_name;
+  IF v_queued IS NOT NULL THEN
+    SELECT t.seq, t.held, NOT t.held AND NOT COALESCE(p.alive_until > v_now, 0) INTO v_seq, v_own, v_gone
+      FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process WHERE t.entry = p_entry AND t.id = p_id AND t.name = p_name;
+  END IF;
   IF v_done = 0 AND v_held = 1 AND v_shared = 0 AND v_id <> p_id AND v_ends > v_now AND NOT v_gone THEN
     SET v_blocked = 1;
   ELSEIF v_done = 0 AND v_queued IS NOT NULL THEN
