@@ -5,7 +5,7 @@ local key = KEYS[1]
 
 --#include queue.lua
 
-local v, answers, waiting = value(key), {}, {}
+local v, answers, waiting, some = value(key), {}, {}, false
 for i = 1, #ARGV, 2 do
   local id, found = ARGV[i], 1
   if holds(v, id) then
@@ -17,7 +17,8 @@ for i = 1, #ARGV, 2 do
   end
   expect(id, tonumber(ARGV[i + 1]))
   answers[#answers + 1] = found
+  some = some or found == 1
 end
-call('ZREM', X, unpack(waiting)) -- of several tickets only one holds
-settle(v)
+if waiting[1] then call('ZREM', X, unpack(waiting)) end
+if some then settle(v) end
 return answers
