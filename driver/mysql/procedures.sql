@@ -150,15 +150,14 @@ BEGIN
   END IF;
 END
 
--- call_take: take a ticket. What waits behind an exclusive holder needs no walk, unless it is a ticket of this request that has
--- expired: that is not there.
+-- call_take: take a ticket. What waits behind an exclusive holder needs no walk.
 CREATE PROCEDURE {call_take}(IN p_slot SMALLINT UNSIGNED, IN p_name VARBINARY(512), IN p_entry VARBINARY(80), IN p_id VARBINARY(64),
   IN p_process BIGINT, IN p_shared TINYINT, IN p_permits BIGINT, IN p_ttl BIGINT, IN p_wait TINYINT,
   IN p_owner VARBINARY(2048), IN p_note VARBINARY(2048), IN p_until DATETIME(6), IN p_start BIGINT UNSIGNED)
 MODIFIES SQL DATA SQL SECURITY INVOKER
 BEGIN
   DECLARE v_here, v_held, v_shared, v_queued, v_own, v_alive, v_done TINYINT;
-  DECLARE v_blocked, v_gone TINYINT DEFAULT 0;
+  DECLARE v_blocked TINYINT DEFAULT 0;
   DECLARE v_id VARBINARY(64);
   DECLARE v_ends, v_now DATETIME(6);
   DECLARE v_seq, v_first BIGINT UNSIGNED;
@@ -171,15 +170,12 @@ BEGIN
   SELECT ({server}) = p_start INTO v_here FROM {slots} WHERE {column} = p_slot FOR UPDATE;
   SELECT id, held, shared, queued, expires_at INTO v_id, v_held, v_shared, v_queued, v_ends FROM {tickets} WHERE entry = p_name FOR UPDATE;
   SET v_now = UTC_TIMESTAMP(6), v_done = CASE WHEN v_here IS NULL THEN 6 WHEN NOT v_here OR v_now >= p_until THEN 5 ELSE 0 END;
-  IF v_queued IS NOT NULL THEN
-    SELECT t.seq, t.held, NOT t.held AND NOT COALESCE(p.alive_until > v_now, 0) INTO v_seq, v_own, v_gone
-      FROM {tickets} AS t LEFT JOIN {processes} AS p ON p.id = t.process WHERE t.entry = p_entry AND t.id = p_id AND t.name = p_name;
-  END IF;
-  IF v_done = 0 AND v_held = 1 AND v_shared = 0 AND v_id <> p_id AND v_ends > v_now AND NOT v_gone THEN
+  IF v_done = 0 AND v_held = 1 AND v_shared = 0 AND v_id <> p_id AND v_ends > v_now THEN
     SET v_blocked = 1;
+    SELECT seq, held INTO v_seq, v_own FROM {tickets} WHERE entry = p_entry AND id = p_id AND name = p_name;
   ELSEIF v_done = 0 AND v_queued IS NOT NULL THEN
-    CALL {call_walk}(p_name, p_process, v_gone, v_left, v_mine, v_woken);
-    SELECT (SELECT queued FROM {tickets} WHERE entry = p_name), NULL, NULL INTO v_queued, v_seq, v_own;
+    CALL {call_walk}(p_name, p_process, 0, v_left, v_mine, v_woken);
+    SELECT (SELECT queued FROM {tickets} WHERE entry = p_name) INTO v_queued;
     SELECT seq, held INTO v_seq, v_own FROM {tickets} WHERE entry IN (p_name, p_entry) AND id = p_id AND name = p_name;
     SELECT EXISTS (SELECT 1 FROM {tickets} FORCE INDEX (queue) WHERE name = p_name AND (shared = 0 OR NOT p_shared)) OR
       p_permits > 0 AND (SELECT COUNT(*) FROM {tickets} FORCE INDEX (queue) WHERE name = p_name) >= p_permits INTO v_blocked;

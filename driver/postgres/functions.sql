@@ -181,9 +181,6 @@ BEGIN
 				p_ttl, clock_timestamp(), NULL, p_owner, p_note);
 			RETURN 'w ' || {micros}(head.expires_at);
 		END IF;
-		-- A ticket of this request that has expired is not there.
-		PERFORM {reap}(p_name, k.slot, k.token, false, k.process) FROM {tickets} k
-			WHERE k.id = p_id AND k.slot <> 0 AND k.name = p_name AND NOT k.held AND NOT {live};
 	END IF;
 	SELECT k.token, k.held, k.expires_at INTO old FROM (
 		SELECT * FROM {tickets} WHERE name = p_name AND slot = 0 AND id = p_id

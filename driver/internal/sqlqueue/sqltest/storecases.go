@@ -315,23 +315,6 @@ var storeCases = []struct {
 		q.is("a new token", q.tokens["c"] > old, true)
 		q.has("d! c")
 	}},
-	{"asked again when its process has expired", false, false, func(q *queue) {
-		gone := q.process(time.Hour)
-		q.take(q.other, "a", granted, "")
-		for _, l := range []string{"b", "r"} {
-			q.take(gone, l, waits, "")
-		}
-		q.expire(gone)
-		for _, l := range []string{"b", "r"} {
-			old := q.tokens[l]
-			q.take(q.p, l, waits, "")
-			q.is("a new token", q.tokens[l] > old, true)
-		}
-		q.has("a! b r")
-		q.mine(q.p, true, "b r")
-		q.remove(q.other, "a", true, "")
-		q.has("b! r")
-	}},
 	{"a reader's lease is over", false, false, func(q *queue) {
 		q.take(q.p, "r", granted, "", ttl(10*time.Hour))
 		q.take(q.p, "s", granted, "")
