@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,12 +22,44 @@ type zkStore struct {
 	reset   func(client int)
 	conns   [2]*zk.Conn
 	events  [2]chan zk.Event
-	base    int64 // numbers of transactions count from this one
+	watched [2]chan struct{} // the client has set its watches again
+	base    int64            // numbers of transactions count from this one
+}
+
+// dialer is a dialer that tells when a client has set its watches again.
+func (s *zkStore) dialer(client int, dial zk.Dialer) zk.Dialer {
+	return func(network, address string, timeout time.Duration) (net.Conn, error) {
+		conn, err := dial(network, address, timeout)
+		return &watchedConn{Conn: conn, watched: s.watched[client]}, err
+	}
+}
+
+// watchedConn is a connection of a client that sends each request with one call of Write, and reads the
+// length of an answer by itself.
+type watchedConn struct {
+	net.Conn
+	asked   atomic.Uint32 // the number of the request that sets watches; 0: none
+	watched chan struct{}
+}
+
+func (c *watchedConn) Write(p []byte) (int, error) {
+	if len(p) >= 12 && binary.BigEndian.Uint32(p[8:]) == zkSetWatches {
+		c.asked.Store(binary.BigEndian.Uint32(p[4:]))
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 4 && binary.BigEndian.Uint32(p) == c.asked.Load() && c.asked.Swap(0) != 0 {
+		c.watched <- struct{}{}
+	}
+	return n, err
 }
 
 func (s *zkStore) open(t *testing.T, client int) {
 	events := make(chan zk.Event, 1000)
-	s.events[client] = events
+	s.events[client], s.watched[client] = events, make(chan struct{}, 10)
 	var err error
 	if s.conns[client], _, err = s.connect(client, func(ev zk.Event) { events <- ev }); err != nil {
 		t.Fatal(err)
@@ -82,9 +116,11 @@ func (s *zkStore) did(t *testing.T, what string, client int, path string, ops []
 		c.Close()
 		s.open(t, client)
 	case "reset":
-		s.reset(client)
-		s.wait(client)
-		time.Sleep(20 * time.Millisecond) // watches are set again by a request of their own
+		if _, _, _, err = c.GetW("/t"); err == nil { // so that there is a watch to set again
+			s.reset(client)
+			s.wait(client)
+			<-s.watched[client]
+		}
 	}
 	if err == nil && st != nil {
 		out += " " + s.stat(st)
@@ -130,32 +166,34 @@ func (l *zkLine) cut() {
 
 // zkReal is a real server.
 func zkReal(t *testing.T) *zkStore {
-	addr, lines := testbed.Zookeeper(t).Addr(), [2]zkLine{}
-	return &zkStore{
+	s, addr, lines := new(zkStore), testbed.Zookeeper(t).Addr(), [2]zkLine{}
+	*s = zkStore{
 		connect: func(i int, heard zk.EventCallback) (*zk.Conn, <-chan zk.Event, error) {
-			return zk.Connect([]string{addr, addr}, 10*time.Second, zk.WithDialer(lines[i].dial), zk.WithEventCallback(heard), zk.WithLogger(new(zkWay)), zk.WithLogInfo(false))
+			return zk.Connect([]string{addr, addr}, 10*time.Second, zk.WithDialer(s.dialer(i, lines[i].dial)), zk.WithEventCallback(heard), zk.WithLogger(new(zkWay)), zk.WithLogInfo(false))
 		},
 		reset: func(i int) { lines[i].cut() },
 	}
+	return s
 }
 
 // zkModel is the model, in real time.
 func zkModel() *zkStore {
 	w := &world{seed: 1, begun: time.Now(), used: make(map[int64]bool), names: make(map[string]string)}
-	s := &server{w: w, name: "model"}
-	z := newEnsemble(s)
-	s.model = z
-	paths := [2]*path{}
-	return &zkStore{
+	model := &server{w: w, name: "model"}
+	z := newEnsemble(model)
+	model.model = z
+	s, paths := new(zkStore), [2]*path{}
+	*s = zkStore{
 		connect: func(i int, heard zk.EventCallback) (*zk.Conn, <-chan zk.Event, error) {
-			paths[i] = newPath(s, fmt.Sprint("p", i))
+			paths[i] = newPath(model, fmt.Sprint("p", i))
 			paths[i].usual = 100 * time.Microsecond
 			leader := z.join(paths[i])[0]
 			way := &zkWay{z, paths[i], []*zkMember{leader, leader}, 0, -1} // the client pauses when it comes to the same again
-			return zk.Connect([]string{s.name}, 10*time.Second, zk.WithDialer(way.dial), zk.WithHostProvider(way), zk.WithEventCallback(heard), zk.WithLogger(way), zk.WithLogInfo(false))
+			return zk.Connect([]string{model.name}, 10*time.Second, zk.WithDialer(s.dialer(i, way.dial)), zk.WithHostProvider(way), zk.WithEventCallback(heard), zk.WithLogger(way), zk.WithLogInfo(false))
 		},
 		reset: func(i int) { paths[i].reset() },
 	}
+	return s
 }
 
 // The model does what a server does: it gives the same answers, numbers and versions, and reports the same events.
