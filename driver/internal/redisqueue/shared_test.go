@@ -182,7 +182,7 @@ func TestHolderAsksAgain(t *testing.T) {
 			s.client.FlushAll(t.Context())
 			again := func(ttl, want time.Duration) {
 				t.Helper()
-				held := false
+				var held bool
 				if s.redlock {
 					held = s.propose("id", kind, ttl, "wk")[0] == yes
 				} else {
