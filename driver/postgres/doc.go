@@ -61,8 +61,6 @@
 // slow (synchronous replication) that bounds the contended releases of a server to one per commit, and other programs
 // that NOTIFY share that bound. Poolers and WithoutListen do not change it: the sender does not see which processes
 // listen.
-// While the server's queue of notifications is almost full (pg_notification_queue_usage), because some session has listened in a
-// transaction for very long, the driver sends none, and a waiter finds its grant by the next heartbeat.
 //
 // # What it guarantees
 //

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver/postgres"
@@ -52,34 +51,4 @@ func TestDiskFull(t *testing.T) {
 		ok(t, err)
 		ok(t, k.Release(t.Context()))
 	}
-}
-
-// While the database's queue of notifications is full, as after a session has listened in a transaction for very long, a statement
-// that notifies fails. Locks are handed over nevertheless: a waiter finds its grant by the next heartbeat.
-func TestNotificationsFull(t *testing.T) {
-	t.Parallel()
-	srv, prefix := testbed.SharedPostgres(t), unique()
-	waiter, p := newDriver(t, srv.URL(), postgres.WithPrefix(prefix))
-	for _, sql := range []string{ // the server's own needs gigabytes to be full
-		"CREATE SCHEMA PREFIX_full",
-		`CREATE FUNCTION PREFIX_full.pg_notify(text, text) RETURNS void LANGUAGE plpgsql AS
-			$$ BEGIN RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'; END $$`,
-		"CREATE FUNCTION PREFIX_full.pg_notification_queue_usage() RETURNS float8 LANGUAGE sql AS 'SELECT 1::float8'",
-	} {
-		_, err := p.Exec(t.Context(), strings.ReplaceAll(sql, "PREFIX", prefix))
-		ok(t, err)
-	}
-	full := newPool(t, srv.URL(), func(c *pgxpool.Config) {
-		c.ConnConfig.RuntimeParams["search_path"] = prefix + "_full, pg_catalog"
-	})
-	holder, err := postgres.New(full, postgres.WithPrefix(prefix))
-	ok(t, err)
-	t.Cleanup(func() { ok(t, holder.Close()) })
-	one, two := newLocker(t, holder), newLocker(t, waiter)
-	k, err := one.Acquire(t.Context(), "a")
-	ok(t, err)
-	next := async(t, two, "a")
-	queued(t, one, "a", 2)
-	ok(t, k.Release(t.Context()))
-	ok(t, got(t, next).Release(t.Context()))
 }

@@ -36,10 +36,9 @@ BEGIN
 	RETURN n;
 END $locker$;
 
--- Notifies the driver of a process, unless the queue of notifications is almost full: a transaction that adds to a full one fails. A
--- notification that is not sent delays what it is about, until the next heartbeat or renewal.
+-- Notifies the driver of a process.
 CREATE OR REPLACE FUNCTION {notify}(p_process bigint, p_payload text) RETURNS void LANGUAGE sql AS $locker$
-	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload) WHERE pg_notification_queue_usage() < 0.9
+	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload)
 $locker$;
 
 -- Walks the queue of a name from its head as far as tickets may be granted: removes expired tickets, grants the
@@ -90,12 +89,10 @@ BEGIN
 				due := '-infinity';
 				EXIT;
 			END IF;
-			-- If many are granted, heartbeats may have come since the walk began.
+			ends := least(clock_timestamp() + t.ttl * interval '1 microsecond', t.alive_until);
 			UPDATE {tickets} k SET slot = CASE WHEN k.shared THEN k.slot ELSE 0 END,
-				held = true, provisional = true, since = clock_timestamp(),
-				expires_at = least(clock_timestamp() + t.ttl * interval '1 microsecond',
-					coalesce((SELECT p.alive_until FROM {processes} p WHERE p.id = t.process), t.alive_until))
-			WHERE k.name = p_name AND k.slot = t.slot RETURNING k.expires_at INTO ends;
+				held = true, provisional = true, since = clock_timestamp(), expires_at = ends
+			WHERE k.name = p_name AND k.slot = t.slot;
 			news := format('g %s %s %s', t.id, t.token, t.heartbeat);
 			IF t.process = p_process THEN
 				mine := mine || E'\n' || news;
