@@ -61,11 +61,8 @@ func (f *faulty) Release(ctx context.Context, h driver.Hold) error {
 	return err
 }
 
-// pingName is what a Client with waiters inspects once a second.
-const pingName = "locker/ping"
-
 func (f *faulty) Inspect(ctx context.Context, name string) (q []driver.Ticket, err error) {
-	_, err = f.request(name != pingName, func() (err error) { q, err = f.Driver.Inspect(ctx, name); return err })
+	_, err = f.request(name != memorytest.PingName, func() (err error) { q, err = f.Driver.Inspect(ctx, name); return err })
 	return q, err
 }
 

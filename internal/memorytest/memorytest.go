@@ -64,7 +64,7 @@ func (s *Store) Release(ctx context.Context, h driver.Hold) error {
 
 // Inspect implements driver.Driver.
 func (s *Store) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
-	if name != pingName {
+	if name != PingName {
 		s.inspects.Add(1)
 	}
 	if err := s.fault(); err != nil {
@@ -73,8 +73,8 @@ func (s *Store) Inspect(ctx context.Context, name string) ([]driver.Ticket, erro
 	return s.Driver.Inspect(ctx, name)
 }
 
-// pingName is what a Client with waiters inspects once a second.
-const pingName = "locker/ping"
+// PingName is what a Client with waiters inspects once a second.
+const PingName = "locker/ping"
 
 // Bed is several processes on one store.
 type Bed struct {
