@@ -246,9 +246,9 @@ func TestLeaseLengths(t *testing.T) {
 	})
 }
 
-// beat sends a heartbeat of the process of a ticket, and returns after how many milliseconds it is to poll, the flags, and the
+// heartbeat sends a heartbeat of the process of a ticket, and returns after how many milliseconds it is to poll, the flags, and the
 // ticket's state.
-func (s *shared) beat(id, kind string) (after, flags, state int64) {
+func (s *shared) heartbeat(id, kind string) (after, flags, state int64) {
 	s.t.Helper()
 	script := redisqueue.KeepAlive
 	if s.redlock {
@@ -273,7 +273,7 @@ func TestFirstPolls(t *testing.T) {
 				s.queue(id, kinds[i:i+1], time.Minute)
 			}
 			for i, id := range ids {
-				if after, flags, state := s.beat(id, kinds[i:i+1]); flags&1 != int64(1-i) || after < 15_000 || after > 20_000 || state != redisqueue.IsWaiting {
+				if after, flags, state := s.heartbeat(id, kinds[i:i+1]); flags&1 != int64(1-i) || after < 15_000 || after > 20_000 || state != redisqueue.IsWaiting {
 					t.Errorf("%s: the heartbeat of the %s: %d ms, flags %d, state %d", kinds, id, after, flags, state)
 				}
 			}
@@ -291,7 +291,7 @@ func TestLapsedHeartbeat(t *testing.T) {
 			s.queue("early", kind, time.Minute)
 			s.queue("other", kind, time.Minute)
 			s.client.ZAddXX(t.Context(), s.key("p"), redis.Z{Score: 1, Member: "early"})
-			if _, _, state := s.beat("early", kind); state != redisqueue.IsGone {
+			if _, _, state := s.heartbeat("early", kind); state != redisqueue.IsGone {
 				t.Errorf("%s: the state of the ticket of a lapsed process is %d", kind, state)
 			}
 			if ids := s.client.ZRange(t.Context(), s.key(kind), 0, -1).Val(); !slices.Equal(ids, []string{"other"}) {

@@ -39,8 +39,7 @@ local function current()
   return v
 end
 
--- before returns the shared tickets ahead of a number: those that hold, and of those that wait so many that there are
--- most in all.
+-- before returns the shared tickets ahead of a number: all that hold, and then those that wait, until there are most of them.
 local function before(number, most)
   local ids, at = call('ZRANGEBYSCORE', H, '-inf', '(' .. int(number)), 0
   while #ids < most do
