@@ -303,7 +303,7 @@ func (o *oracle) waitedForNobody(p *part) {
 		slices.SortFunc(blockers, func(a, b *part) int { return b.lastGone().Compare(a.lastGone()) })
 	}
 	for _, b := range blockers {
-		if !o.confirmed(b, c.ended) {
+		if !o.confirmed(b, c.ended) || o.w.inTurn && c.s.limit > 0 {
 			concerned = append(concerned, b.c.p.name)
 		}
 		switch {

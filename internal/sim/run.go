@@ -201,7 +201,7 @@ func (r *runner) build() {
 		case "zookeeper":
 			z := newEnsemble(s)
 			w.sessions, w.most = z.timeout, min(leaseOfZK(z.timeout), leaseOfZK(10*time.Second)) // a driver that has no session yet takes it for one of ten seconds
-			s.model, w.late = z, max(w.late, 400*time.Millisecond)
+			s.model, w.late, w.inTurn = z, max(w.late, 400*time.Millisecond), true
 			return func(p string) (driver.Driver, *path, error) { return openEnsemble(s, p) }
 		case "postgres":
 			d := newDatabase(s)

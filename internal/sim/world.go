@@ -28,6 +28,7 @@ type world struct {
 	mixed     bool                                // some processes use one of two stores, where others queue later
 	hasSecond bool                                // the second server is asked instead of the first while that is away
 	unheard   bool                                // no notices arrive: who waits learns of a break when it compares its tickets, after some heartbeats
+	inTurn    bool                                // who waits for a permit is woken by the waiter ahead
 	relistens bool                                // who waits asks for what it has missed as soon as its connection is there again
 	exact     bool                                // the only errors of the driver are those of its network: the rest is the core's
 	pushed    func(process string, h driver.Hold) // is called when a process was notified of a loss
