@@ -61,6 +61,7 @@ DECLARE
 	ends    timestamptz;
 	most    bigint; -- shared tickets at once
 	news    text;
+	late    timestamptz := clock_timestamp() + interval '20 ms';
 BEGIN
 	ahead := 0;
 	blocked := false;
@@ -71,6 +72,9 @@ BEGIN
 		FROM {tickets} k LEFT JOIN {processes} p ON p.id = k.process AND NOT k.held
 		WHERE k.name = p_name ORDER BY k.slot
 	LOOP
+		IF NOT t.held AND clock_timestamp() > late THEN -- heartbeats may have come since this began, or the process may have left
+			SELECT p.heartbeat, p.alive_until INTO t.heartbeat, t.alive_until FROM {processes} p WHERE p.id = t.process;
+		END IF;
 		ends := CASE WHEN t.held THEN t.expires_at ELSE coalesce(t.alive_until, '-infinity') END;
 		IF ends <= clock_timestamp() THEN
 			IF p_dry THEN
