@@ -93,13 +93,6 @@ func TestTryAcquireTxOfWhatWasSwept(t *testing.T) {
 			if sweep.Load() != nil {
 				t.Error("not swept")
 			}
-			for _, name := range []string{"A", "b"} {
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				if err := d.TryAcquireTx(ctx, begin(t, db), name); err != nil {
-					t.Errorf("%s, beside %v: %v", name, level, err)
-				}
-				cancel()
-			}
 		}
 	})
 }
