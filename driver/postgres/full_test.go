@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lockerproject/locker"
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/postgres"
 	"github.com/lockerproject/locker/internal/testbed"
 )
@@ -57,10 +56,9 @@ func TestDiskFull(t *testing.T) {
 
 // withoutRoom opens drivers that share a prefix on a server whose queue of notifications is full: who notifies is refused, by the statement
 // or by its commit, as the server does it. The server's own queue needs gigabytes to be full.
-func withoutRoom(t *testing.T, atCommit bool, n int) (ds []*postgres.Driver, p *pgxpool.Pool, prefix string) {
+func withoutRoom(t *testing.T, atCommit bool, n int) (ds []*postgres.Driver, p *pgxpool.Pool) {
 	t.Helper()
-	srv := testbed.SharedPostgres(t)
-	prefix = unique()
+	srv, prefix := testbed.SharedPostgres(t), unique()
 	path := prefix + "_full, pg_catalog"
 	p = newPool(t, srv.URL(), nil)
 	raise := "RAISE EXCEPTION 'too many notifications in the NOTIFY queue' USING ERRCODE = '54000'"
@@ -85,7 +83,7 @@ func withoutRoom(t *testing.T, atCommit bool, n int) (ds []*postgres.Driver, p *
 		t.Cleanup(func() { ok(t, d.Close()) })
 		ds = append(ds, d)
 	}
-	return ds, p, prefix
+	return ds, p
 }
 
 // While the database's queue of notifications is full, as after a session has listened in a transaction for very long, a transaction that
@@ -95,7 +93,7 @@ func TestNotificationsFull(t *testing.T) {
 	for when, atCommit := range map[string]bool{"at the statement": false, "at the commit": true} {
 		t.Run(when, func(t *testing.T) {
 			t.Parallel()
-			ds, p, prefix := withoutRoom(t, atCommit, 3)
+			ds, p := withoutRoom(t, atCommit, 3)
 			one, two, three := newLocker(t, ds[0]), newLocker(t, ds[1]), newLocker(t, ds[2])
 			wait := func(opts ...locker.Option) <-chan *locker.Lock {
 				t.Helper()
@@ -145,23 +143,6 @@ func TestNotificationsFull(t *testing.T) {
 			ok(t, k.Release(t.Context())) // notifies that the queue is due
 			ok(t, tx.Commit(t.Context()))
 			ok(t, got(t, next).Release(t.Context()))
-
-			const process = 5<<16 + 1 // which is slower than a sweep
-			s := ds[0].Store()
-			_, err := s.Heartbeat(t.Context(), process, time.Hour, true)
-			ok(t, err)
-			for _, id := range []string{"holder", "waiter"} {
-				_, err = s.Take(t.Context(), process, driver.Request{Name: "b", ID: id, TTL: time.Hour, Wait: true},
-					func() int64 { return time.Now().Add(time.Hour).UnixMicro() })
-				ok(t, err)
-			}
-			_, err = p.Exec(t.Context(), "UPDATE "+prefix+"_tickets SET expires_at = now() - interval '1 hour' WHERE id = 'holder'")
-			ok(t, err)
-			_, err = ds[0].Sweep(t.Context())
-			ok(t, err)
-			if m, err := s.Mine(t.Context(), process, true); err != nil || len(m.Tickets) != 1 || !m.Tickets[0].Held {
-				t.Errorf("after a sweep the process has %+v, %v", m.Tickets, err)
-			}
 		})
 	}
 }

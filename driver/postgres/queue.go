@@ -179,7 +179,7 @@ const sweepMost = 100
 
 // Sweep implements sqlqueue.Store.
 func (s *store) Sweep(ctx context.Context, after string) (last string, busy int64, err error) {
-	_, err = query(ctx, s, sending{notifies: true}, func(row pgx.CollectableRow) (struct{}, error) {
+	_, err = query(ctx, s, sending{}, func(row pgx.CollectableRow) (struct{}, error) {
 		var name []byte // nil: there are no more
 		err := row.Scan(&name, &busy)
 		last = string(name)

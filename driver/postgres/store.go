@@ -91,7 +91,7 @@ func hangUp(ctx context.Context, c *pgx.Conn) {
 type sending struct {
 	sent     *time.Time   // set to the moment before the statement is sent; may be nil
 	until    func() int64 // called then: the last argument; may be nil
-	notifies bool         // it may, and ends with a condition
+	notifies bool         // it may, and is a call with a condition, which is evaluated before the call
 }
 
 // A deadline is an argument that is asked for when the statement is about to be sent: pgx may have to prepare it first, which
@@ -104,7 +104,8 @@ func (d deadline) Int64Value() (pgtype.Int8, error) {
 }
 
 // query sends one statement and returns its rows. While the server's queue of notifications is full, a transaction that notifies
-// fails. Then it notifies nobody: heartbeats and renewals find what has happened.
+// fails. Then it notifies nobody: heartbeats and renewals find what has happened. A sweep, which grants only what no process has come
+// to, is left to the next one.
 func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	all, err := queryOnce(ctx, s, how, row, sql, args)
 	if how.notifies && code(err) == codeProgramLimit {
