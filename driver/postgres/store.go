@@ -104,8 +104,8 @@ func (d deadline) Int64Value() (pgtype.Int8, error) {
 }
 
 // query sends one statement and returns its rows. While the server's queue of notifications is full, a transaction that notifies
-// fails. Then it notifies nobody: heartbeats and renewals find what has happened. A sweep, which grants only what no process has come
-// to, is left to the next one.
+// fails. Then it is sent again and notifies nobody: heartbeats and renewals find what has happened. A sweep is not sent again: it
+// seldom grants a ticket.
 func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	all, err := queryOnce(ctx, s, how, row, sql, args)
 	if how.notifies && code(err) == codeProgramLimit {
