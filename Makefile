@@ -73,10 +73,10 @@ test-all: ## run what `make test` runs, and what takes longer: clusters, scale, 
 
 # Debian has no packages of it, and it takes 400 MB: not a part of `make test`.
 .PHONY: mysql
-mysql: ## run the MySQL driver's tests on Oracle's MySQL, too
+mysql: ## run the tests of MySQL on Oracle's server, too
 	@scripts/install-servers.sh mariadb mysql
 	@export LOCKER_TEST_REQUIRE=all; \
-	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql)
+	$(call in,.,go test -timeout $(TIMEOUT) $(FLAGS) ./driver/mysql ./fence/sqlfence)
 
 # How long each target runs. An input that fails is written below testdata/fuzz, where `go test` runs it from then on.
 TIME ?= 60s

@@ -58,9 +58,11 @@
 //
 // Requests work in any isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where
 // autocommit is off each statement fails, with an error that says so. So it does on MariaDB in a session that was left in a
-// transaction, by a BEGIN that was sent to the pool; on MySQL a lock that is taken there ends with that transaction. The driver sets nothing in the sessions of a *sql.DB
-// that is yours (in its own, autocommit=1), and prepares nothing. What a deadlock, innodb_lock_wait_timeout, max_statement_time
-// or KILL QUERY has ended is sent again; a procedure of the last two kinds, which may have been executed, only a few times.
+// transaction: by a BEGIN that was sent to the pool or, where completion_type is CHAIN, by each Commit and Rollback of a
+// transaction of the program's own. On MySQL a lock that is taken there ends with that transaction. The driver sets nothing in the
+// sessions of a *sql.DB that is yours (in its own, autocommit=1), and prepares nothing. What a deadlock,
+// innodb_lock_wait_timeout, max_statement_time or KILL QUERY has ended is sent again; a procedure of the last two kinds, which
+// may have been executed, only a few times.
 //
 // If the pool has reached its limit, a request waits 200 ms for a connection, or a quarter of its time if that is less.
 // Then the driver raises the limit by one for the time of the request, so that locks are renewed even while the work

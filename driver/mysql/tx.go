@@ -65,6 +65,8 @@ func (d *Driver) lasts(ctx context.Context, tx *sql.Tx, timeout error) error {
 
 // TryAcquireTx is AcquireTx without waiting for another transaction. Its error wraps driver.ErrNotAcquired if one
 // holds name. On MySQL it may wait, up to innodb_lock_wait_timeout, for one that takes the name just after its row was swept.
+// On both servers a try under REPEATABLE READ or SERIALIZABLE that finds nothing, because the row of its name was swept just then, keeps
+// other names that have no row from getting one until its transaction ends: whoever wants one of these waits for it.
 func (d *Driver) TryAcquireTx(ctx context.Context, tx *sql.Tx, name string) error {
 	got, err := d.createTxRow(ctx, name) // false: a transaction has made the row, and has not ended
 	if err == nil && got {

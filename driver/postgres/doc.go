@@ -60,7 +60,9 @@
 // waits for, and more rarely Client.Break, releases of guarded locks, and grants after an expiry. Where commits are
 // slow (synchronous replication) that bounds the contended releases of a server to one per commit, and other programs
 // that NOTIFY share that bound. Poolers and WithoutListen do not change it: the sender does not see which processes
-// listen.
+// listen. While the server's queue of notifications is full (pg_notification_queue_usage), because some session has
+// listened in a transaction for very long, the driver sends such requests again without notifications: waiters find their
+// grants by a heartbeat, within a quarter of the liveness interval.
 //
 // # What it guarantees
 //

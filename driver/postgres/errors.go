@@ -21,6 +21,7 @@ const (
 	codeLockTimeout     = "55P03"
 	codeNoStatement     = "26000" // a pooler, behind which prepared statements do not outlive a transaction
 	codeStatementExists = "42P05" // the same
+	codeProgramLimit    = "54000" // of a transaction that notifies, if the queue of notifications is full
 )
 
 // errReplica says that a replica has refused BEGIN READ WRITE. Its code alone, "feature not supported", says nothing.

@@ -36,9 +36,11 @@ BEGIN
 	RETURN n;
 END $locker$;
 
--- Notifies the driver of a process.
-CREATE OR REPLACE FUNCTION {notify}(p_process bigint, p_payload text) RETURNS void LANGUAGE sql AS $locker$
-	SELECT pg_notify({channel_text} || to_hex(p_process >> 16), p_payload)
+-- Notifies the driver of a process, unless locker.notify is off: see store.query. The body is an expression, which PostgreSQL
+-- inlines into the statements that call the function. It would not inline a query with WHERE, which costs hand-offs.
+CREATE OR REPLACE FUNCTION {notify}(p_process bigint, p_payload text) RETURNS boolean LANGUAGE sql AS $locker$
+	SELECT CASE WHEN current_setting('locker.notify', true) = 'off' THEN false
+		ELSE pg_notify({channel_text} || to_hex(p_process >> 16), p_payload) IS NOT NULL END
 $locker$;
 
 -- Walks the queue of a name from its head as far as tickets may be granted: removes expired tickets, grants the
@@ -59,6 +61,7 @@ DECLARE
 	ends    timestamptz;
 	most    bigint; -- shared tickets at once
 	news    text;
+	late    timestamptz := clock_timestamp() + interval '20 ms';
 BEGIN
 	ahead := 0;
 	blocked := false;
@@ -69,6 +72,9 @@ BEGIN
 		FROM {tickets} k LEFT JOIN {processes} p ON p.id = k.process AND NOT k.held
 		WHERE k.name = p_name ORDER BY k.slot
 	LOOP
+		IF NOT t.held AND clock_timestamp() > late THEN -- heartbeats may have come since this began, or the process may have left
+			SELECT p.heartbeat, p.alive_until INTO t.heartbeat, t.alive_until FROM {processes} p WHERE p.id = t.process;
+		END IF;
 		ends := CASE WHEN t.held THEN t.expires_at ELSE coalesce(t.alive_until, '-infinity') END;
 		IF ends <= clock_timestamp() THEN
 			IF p_dry THEN

@@ -92,7 +92,7 @@ func (s *store) Renew(ctx context.Context, rs []driver.Renewal) (renewed []int, 
 
 // Shorten implements sqlqueue.Store.
 func (s *store) Shorten(ctx context.Context, h driver.Hold, left time.Duration) (held bool, err error) {
-	found, err := query(ctx, s, sending{}, pgx.RowTo[bool], s.w.shorten, []byte(h.Name), int64(h.Token), h.ID, sqlqueue.Micros(left)) //nolint:gosec // tokens are bigints
+	found, err := query(ctx, s, sending{notifies: true}, pgx.RowTo[bool], s.w.shorten, []byte(h.Name), int64(h.Token), h.ID, sqlqueue.Micros(left)) //nolint:gosec // tokens are bigints
 	return len(found) == 1 && found[0], err
 }
 
@@ -228,6 +228,7 @@ func (s *store) Names(ctx context.Context) ([]string, error) {
 
 // call runs a function of the schema. It returns the first line of its answer, and the grants in the others.
 func (s *store) call(ctx context.Context, how sending, sql string, args ...any) (string, []sqlqueue.Grant, error) {
+	how.notifies = true
 	texts, err := query(ctx, s, how, pgx.RowTo[string], sql, args...)
 	if err == nil && len(texts) != 1 {
 		err = errReply

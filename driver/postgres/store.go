@@ -89,8 +89,9 @@ func hangUp(ctx context.Context, c *pgx.Conn) {
 
 // sending is how a statement is sent.
 type sending struct {
-	sent  *time.Time   // set to the moment before the statement is sent; may be nil
-	until func() int64 // called then: the last argument; may be nil
+	sent     *time.Time   // set to the moment before the statement is sent; may be nil
+	until    func() int64 // called then: the last argument; may be nil
+	notifies bool         // it may, and is a call with a condition, which is evaluated before the call
 }
 
 // A deadline is an argument that is asked for when the statement is about to be sent: pgx may have to prepare it first, which
@@ -102,8 +103,18 @@ func (d deadline) Int64Value() (pgtype.Int8, error) {
 	return pgtype.Int8{Int64: d.of(), Valid: true}, nil
 }
 
-// query sends one statement and returns its rows.
-func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+// query sends one statement and returns its rows. While the server's queue of notifications is full, a transaction that notifies
+// fails. Then it is sent again and notifies nobody: heartbeats and renewals find what has happened. A sweep is not sent again: it
+// seldom grants a ticket.
+func query[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	all, err := queryOnce(ctx, s, how, row, sql, args)
+	if how.notifies && code(err) == codeProgramLimit {
+		all, err = queryOnce(ctx, s, how, row, sql+set("locker.notify", "off"), args)
+	}
+	return all, err
+}
+
+func queryOnce[T any](ctx context.Context, s *store, how sending, row pgx.RowToFunc[T], sql string, args []any) (all []T, err error) {
 	args = append([]any{s.execMode()}, args...)
 	err = s.with(ctx, func(c *pgx.Conn) error {
 		return interruptible(ctx, c, func(ctx context.Context) error {

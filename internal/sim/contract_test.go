@@ -64,7 +64,7 @@ func TestContract(t *testing.T) {
 		"queued":                     {untrue{joins: 1, err: driver.ErrLost}, acquire, ""},
 		"queued twice":               {untrue{joins: 2, err: driver.ErrLost}, acquire, "said twice"},
 		"queued, and unanswered":     {untrue{joins: 1, err: driver.ErrUnavailable}, acquire, "makes no sense after the ticket"},
-		"back too late":              {untrue{takes: 60 * time.Millisecond}, func(c *contract) { _ = c.Release(left, h) }, "after the end of its context"},
+		"back too late":              {untrue{takes: 160 * time.Millisecond}, func(c *contract) { _ = c.Release(left, h) }, "after the end of its context"},
 		"closed too late":            {untrue{takes: 160 * time.Millisecond}, func(c *contract) { _ = c.Close() }, "to close"},
 		"granted":                    {untrue{there: true, until: now.Add(10 * time.Second), grant: driver.Grant{Asked: now}}, acquire, ""},
 		"granted for longer":         {untrue{there: true, until: now.Add(9 * time.Second), grant: driver.Grant{Asked: now}}, acquire, "is over"},

@@ -18,7 +18,7 @@ func init() {
 		},
 		mutant{
 			name: "sqlqueue: an unanswered request for a ticket is none", file: engine + "acquire.go",
-			old: "; !unreleased && !saysGone(err) {", new: "; (unreleased || !unreleased) && !saysGone(err) {",
+			old: "; !unreleased {", new: "; unreleased || !unreleased {",
 		},
 		mutant{
 			name: "sqlqueue: the time of a request for a ticket counts from before the wait for a connection", file: engine + "acquire.go",

@@ -47,7 +47,7 @@ func (e *Engine) take(ctx context.Context, r driver.Request, w *waiter) (g drive
 	var asked time.Time // when the last request was made
 	var sent time.Time  // until then it may arrive
 	defer func() {      // also after a panic in the user's code
-		if unreleased := e.book.asked(r.ID, sent); !unreleased && !saysGone(err) {
+		if unreleased := e.book.asked(r.ID, sent); !unreleased {
 			err = driver.NoTicket(err)
 		}
 		err = e.gone(r.ID, err, asked) // another may have arrived since

@@ -74,8 +74,8 @@ func (e *Engine) listen() {
 		if idle { // another listener may run by now
 			return
 		}
-		received := e.book.setReceiving(false)
-		if received && time.Since(began) > time.Second {
+		e.book.setReceiving(false)
+		if time.Since(began) > time.Second {
 			backoff.Reset()
 		}
 		pause := backoff.Next()
@@ -119,17 +119,16 @@ func (e *Engine) listenOnce() (idle bool, err error) {
 	return idle, err
 }
 
-// setReceiving records whether notices arrive, and returns whether they did before.
-func (b *book) setReceiving(receiving bool) (before bool) {
+// setReceiving records whether notices arrive.
+func (b *book) setReceiving(receiving bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	before, b.receiving = b.receiving, receiving
+	b.receiving = receiving
 	if b.opening != nil {
 		close(b.opening)
 		b.opening = nil
 	}
 	signal(b.changed)
-	return before
 }
 
 // stopListening ends the listener if nothing was held or waited for in a while.
