@@ -18,13 +18,18 @@ import (
 // alone, so that Break removes no other holder. Keys that are no strings all have the same.
 const Foreign = redisqueue.Foreign
 
+// others is how long Inspect waits for the other nodes once a majority has answered.
+const others = 100 * time.Millisecond
+
 // Inspect implements driver.Driver. A ticket is in the queue if it is on a majority of
-// the nodes, or may be, judging by the nodes that answer.
+// the nodes, or may be, judging by the nodes that answer. While some do not answer, that shows, too, what a try whose process
+// has died has left on a few: it may have the number of a ticket that is on the others.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err
 	}
 	r := newRound(d, d.parseQueue)
+	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, others
 	keys := []string{d.keys.Main(name)}
 	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockInspect, keys) })
 	if err != nil {

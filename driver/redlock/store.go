@@ -21,6 +21,7 @@ type round[T any] struct {
 	read    func(v any) (T, error)
 	sending func(send func()) bool              // calls send, or does not, and reports that; nil: send is called
 	enough  func() bool                         // whether the answers so far decide; nil: all are waited for. With mu held
+	rest    time.Duration                       // how long the other answers are waited for then
 	each    func(node int, answer T, err error) // called with each answer; may be nil. With mu held
 
 	mu      sync.Mutex
@@ -124,10 +125,25 @@ func (r *round[T]) answer(node int, v any, err error) {
 	if r.each != nil {
 		r.each(node, r.answers[node], err)
 	}
-	if !r.over && (r.pending == 0 || r.enough != nil && r.enough()) {
-		r.over = true
-		close(r.done)
+	switch {
+	case r.over:
+	case r.pending == 0, r.enough != nil && r.enough() && r.rest == 0:
+		r.end()
+	case r.enough != nil && r.enough():
+		time.AfterFunc(r.rest, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !r.over {
+				r.end()
+			}
+		})
 	}
+}
+
+// end ends the round. With mu held.
+func (r *round[T]) end() {
+	r.over = true
+	close(r.done)
 }
 
 // count counts the answers for which is holds. With mu held.
