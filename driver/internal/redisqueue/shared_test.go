@@ -304,6 +304,25 @@ func TestLapsedHeartbeat(t *testing.T) {
 	})
 }
 
+// TestQueuesAgain: a process that queues again, when it would soon be taken for dead, lives from then on.
+func TestQueuesAgain(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		for _, kind := range []string{"x", "s"} {
+			s.client.FlushAll(t.Context())
+			s.queue("holds", "x", time.Minute)
+			s.queue("id", kind, time.Minute)
+			now := time.Now()
+			s.client.ZAdd(t.Context(), s.key("p"), redis.Z{Score: float64(now.Add(2 * time.Second).UnixMicro()), Member: "id"})
+			s.number++
+			s.ask(s.redlock, "again", s.number, time.Minute, kind+"w", s.record("id", kind))
+			if left := time.UnixMicro(int64(s.client.ZScore(t.Context(), s.key("p"), "id").Val())).Sub(now); left < redisqueue.Liveness {
+				t.Errorf("%s: it is taken for dead %v later, want %v", kind, left, redisqueue.Liveness)
+			}
+		}
+	})
+}
+
 // TestPermitsAhead: a node of Redlock counts those who wait ahead of a ticket with a limit, each once, and says who they are.
 func TestPermitsAhead(t *testing.T) {
 	t.Parallel()
