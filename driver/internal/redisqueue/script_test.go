@@ -336,12 +336,13 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 	propose := func(id, process, form string) {
 		t.Helper()
 		number++
-		s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 1, process+" 2 0 "))
+		limit := map[bool]string{true: "2", false: "0"}[form[0] == 's' && id != "r"]
+		s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 1, process+" "+limit+" 0 "))
 	}
 	states := func() string {
 		t.Helper()
-		v := s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, "p1", "sa", "sb", "sc", "xw"))
-		reply, err := redisqueue.Ints("heartbeat", v, 6)
+		v := s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, "p1", "sa", "sb", "sc", "xw", "sr"))
+		reply, err := redisqueue.Ints("heartbeat", v, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -353,27 +354,32 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 		propose(id, "p1", "swn")
 	}
 	propose("w", "p1", "xwn")
-	if got := states(); got != "[1 1 1 1]" {
+	propose("r", "p1", "swn")
+	if got := states(); got != "[1 1 1 1 1]" {
 		t.Errorf("behind an exclusive holder: %s", got)
 	}
 	s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds", "", ""))
-	if got := states(); got != "[3 1 1 1]" {
+	if got := states(); got != "[3 1 1 1 1]" {
 		t.Errorf("two may hold, and the first is of another process: %s", got)
 	}
 	s.client.ZAdd(t.Context(), s.main+":rp", redis.Z{Score: 1, Member: "p2"})
-	if got := states(); got != "[3 3 1 1]" {
+	if got := states(); got != "[3 3 1 1 1]" {
 		t.Errorf("the process of the first has died: %s", got)
 	}
-	number -= 4
+	number -= 5
 	propose("a", "p1", "swk")
-	if got := states(); got != "[2 3 1 1]" {
+	if got := states(); got != "[2 3 1 1 1]" {
 		t.Errorf("one holds: %s", got)
 	}
 	for _, id := range []string{"a", "b", "c"} {
 		s.leave(true, id)
 	}
-	if got := states(); got != "[0 0 0 3]" {
+	if got := states(); got != "[0 0 0 3 1]" {
 		t.Errorf("those with a limit have gone: %s", got)
+	}
+	s.leave(true, "w")
+	if got := states(); got != "[0 0 0 0 3]" {
+		t.Errorf("a reader is alone: %s", got)
 	}
 }
 

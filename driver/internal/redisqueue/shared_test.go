@@ -281,6 +281,24 @@ func TestFirstPolls(t *testing.T) {
 	})
 }
 
+// TestFirstPollsForAPermit: that process is to poll when the first of several leases ends, and to poll all the time beside another
+// library, which notifies nobody.
+func TestFirstPollsForAPermit(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		s.queue("long", "s", time.Minute)
+		s.queue("short", "s", 20*time.Second)
+		s.queue("waits", "s", time.Minute)
+		if after, flags, _ := s.heartbeat("waits", "s"); flags&3 != 1 || after < 15_000 || after > 20_000 {
+			t.Errorf("beside permits: in %d ms, flags %d, want in 20 s, and to poll then", after, flags)
+		}
+		s.client.Set(t.Context(), s.main, "theirs", 20*time.Second)
+		if after, flags, _ := s.heartbeat("waits", "s"); flags&3 != 3 || after < 15_000 || after > 20_000 {
+			t.Errorf("beside another library: in %d ms, flags %d, want in 20 s, and that it is another one", after, flags)
+		}
+	})
+}
+
 // TestLapsedHeartbeat: a heartbeat that comes too late does not bring tickets back.
 func TestLapsedHeartbeat(t *testing.T) {
 	t.Parallel()
