@@ -1,6 +1,7 @@
 package redisqueue_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -380,6 +381,45 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 	s.leave(true, "w")
 	if got := states(); got != "[0 0 0 0 3]" {
 		t.Errorf("a reader is alone: %s", got)
+	}
+}
+
+// TestNotifiesWhoMayHold: a release on a node of Redlock notifies those who may hold then, also behind one who may not, be their
+// limit larger or none, and a writer only if nobody is ahead.
+func TestNotifiesWhoMayHold(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	sub := s.client.Subscribe(t.Context(), "a", "b", "c", "d", "r", "w", "end")
+	t.Cleanup(func() { _ = sub.Close() })
+	for range 7 {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limits := map[string]string{"a": "1", "b": "1", "c": "3", "d": "1"}
+	for waiters, want := range map[string]string{"abcw": "ac", "abcrw": "acr", "abrdw": "ar", "bcaw": "bc", "rw": "r", "wa": "w"} {
+		s.client.FlushAll(t.Context())
+		for _, id := range append([]string{"holds"}, strings.Split(waiters, "")...) {
+			kind := "s"
+			if id == "holds" || id == "w" {
+				kind = "x"
+			}
+			number++
+			s.ask(true, id, number, time.Minute, kind+"w", id+" "+cmp.Or(limits[id], "0")+" 0 ")
+		}
+		s.leave(true, "holds")
+		s.client.Publish(t.Context(), "end", "end")
+		got := ""
+		for m := range sub.Channel() {
+			if m.Channel == "end" {
+				break
+			}
+			got += m.Channel
+		}
+		if got != want {
+			t.Errorf("of %s are notified %s, want %s", waiters, got, want)
+		}
 	}
 }
 
