@@ -368,3 +368,37 @@ func TestPermitsAhead(t *testing.T) {
 	want("b", 1, "a")
 	want("c", 2)
 }
+
+// TestInspectShowsWhoLives: a permit whose lease is over is not shown, nor is a waiter whose process is dead, nor any permit where the
+// main key is gone.
+func TestInspectShowsWhoLives(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		shows := func(what string, want ...string) {
+			t.Helper()
+			script := redisqueue.Inspect
+			if s.redlock {
+				script = redisqueue.RedlockInspect
+			}
+			var ids []string
+			list := s.run(redisqueue.NewCall(script, []string{s.main})).([]any)
+			for _, e := range append(list[3].([]any), list[4].([]any)...) {
+				ids = append(ids, e.([]any)[0].(string))
+			}
+			if slices.Sort(ids); !slices.Equal(ids, want) {
+				t.Errorf("%s: %q are shown, want %q", what, ids, want)
+			}
+		}
+		for _, id := range []string{"a", "b", "c", "d"} {
+			s.queue(id, "s", time.Minute)
+		}
+		s.queue("e", "x", time.Minute)
+		shows("two of five hold", "a", "b", "c", "d", "e")
+		s.client.ZAdd(t.Context(), s.key("e"), redis.Z{Score: 1, Member: "a"})
+		shows("a lease is over", "b", "c", "d", "e")
+		s.client.ZAdd(t.Context(), s.key("p"), redis.Z{Score: 1, Member: "c"}, redis.Z{Score: 1, Member: "e"})
+		shows("processes are dead", "b", "d")
+		s.client.Del(t.Context(), s.main)
+		shows("the main key is gone", "d")
+	})
+}
