@@ -211,8 +211,8 @@ type quorumError struct {
 func (e *quorumError) Error() string   { return e.text }
 func (e *quorumError) Unwrap() []error { return e.errs }
 
-// unreached makes the error of a request that too few nodes have answered. Nodes that have
-// answered have no error in errs.
+// unreached makes the error of a request that too few nodes have answered, or whose answers do not make a majority. Nodes that
+// have answered have no error in errs.
 func (d *Driver) unreached(errs []error) error {
 	var failures []error
 	refusals := 0
@@ -237,8 +237,10 @@ func (d *Driver) unreached(errs []error) error {
 		texts[i] = err.Error()
 	}
 	e := &quorumError{errs: failures}
-	e.text = fmt.Sprintf("%d of %d nodes answered, %d are needed (%s)",
-		len(d.nodes)-len(failures), len(d.nodes), d.quorum, strings.Join(texts, "; "))
+	answered, why := len(d.nodes)-len(failures), strings.Join(texts, "; ")
+	if e.text = fmt.Sprintf("%d of %d nodes answered, %d are needed (%s)", answered, len(d.nodes), d.quorum, why); answered >= d.quorum {
+		e.text = fmt.Sprintf("%d of %d nodes answered, and differ (%s)", answered, len(d.nodes), why)
+	}
 	if refusals <= d.minority() { // else a majority has refused this caller
 		return driver.Unavailable(e)
 	}
