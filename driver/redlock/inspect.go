@@ -116,6 +116,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 	r := newRound(d, func(v any) ([]string, error) { return v.([]string), nil })
+	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
 	scan := func(n *node) (any, error) { return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs") }
 	if err := r.do(ctx, scan); err != nil {
 		return nil, err
@@ -162,6 +163,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 // answer, each once.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 	r := newRound(d, func(v any) (string, error) { return v.(string), nil })
+	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
 	if err := r.do(ctx, func(n *node) (any, error) { return redisqueue.ServerVersion(ctx, n.client) }); err != nil {
 		return "", err
 	}
