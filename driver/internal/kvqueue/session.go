@@ -190,9 +190,6 @@ func (e *Engine) sessionOver(s *session) {
 	s.unwatch()
 	e.retire(s)
 	delete(e.sessions, s)
-	if s.tickets == 0 {
-		return
-	}
 	for _, t := range e.tickets {
 		if t.session == s && t.state != putting { // a put is ended by its own answer
 			e.lose(t, errSessionLost)

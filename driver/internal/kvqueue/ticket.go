@@ -128,7 +128,6 @@ func (e *Engine) wait(t *ticket) {
 		q.watcher = newWatcher(q)
 		e.spawn(q.watcher.run)
 	}
-	q.watcher.idle.Stop()
 }
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
