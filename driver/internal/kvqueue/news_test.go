@@ -62,6 +62,23 @@ func TestWatchEndsAfterNews(t *testing.T) {
 	})
 }
 
+// When the ticket at which a watch is aimed has gone, and others are still ahead, the watch is aimed at the next of them, though the
+// store would go on with the first.
+func TestWatchIsAimedAgain(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.store.stays = true
+		other := b.another()
+		h, ahead := b.get(other, request("a", "0")), b.wait(other, request("a", "1"))
+		w := b.wait(b.e, request("a", "2"))
+		ahead.cancel()
+		b.drop(other, ahead.r.Hold(0))
+		synctest.Wait()
+		b.drop(other, h)
+		b.granted(w, true) // at once
+		b.drop(b.e, w.r.Hold(0))
+	})
+}
+
 // While a queue cannot be read, after news of it, it is asked for with pauses. The waiter is granted when it can be read.
 func TestQueueCannotBeRead(t *testing.T) {
 	inBubble(t, func(b *bed) {
