@@ -263,6 +263,23 @@ func TestAllWaitsForAStore(t *testing.T) {
 	})
 }
 
+// Until it is queued, a request does not wait for a store that is down, and what it has on the others is
+// removed (D7).
+func TestAllDoesNotWaitBeforeItIsQueued(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t)
+		p.second.away.Store(true)
+		begun := time.Now()
+		_, err := p.all.Acquire(t.Context(), "x")
+		if took := time.Since(begun); !errors.Is(err, locker.ErrUnavailable) || took > 100*time.Millisecond {
+			t.Errorf("%v after %v, want ErrUnavailable at once", err, took)
+		}
+		p.second.away.Store(false)
+		time.Sleep(time.Second)
+		p.queue(t, 0, 0)
+	})
+}
+
 // forgetful is a store that loses a waiter's ticket once.
 type forgetful struct {
 	*memory.Driver
