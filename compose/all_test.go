@@ -245,6 +245,47 @@ func TestAllTakesALostRaceBack(t *testing.T) {
 	})
 }
 
+// leaving answers an Acquire with an error, after which another store is away.
+type leaving struct {
+	*memory.Driver
+	err   error
+	other *flaky
+}
+
+func (r leaving) Inspect(context.Context, string) ([]driver.Ticket, error) { return nil, nil }
+
+func (r leaving) Acquire(context.Context, driver.Request) (driver.Grant, error) {
+	r.other.away.Store(true)
+	return driver.Grant{}, r.err
+}
+
+// A request that a store refuses, or has lost, is not said to be so while another store may have its ticket (D9).
+func TestAllDoesNotSayGoneTooEarly(t *testing.T) {
+	for _, answer := range []error{driver.ErrNotAcquired, driver.ErrLost} {
+		bubble(t, func(t *testing.T) {
+			a := memory.New()
+			defer a.Close()
+			first := &flaky{Driver: a.Join()}
+			all := compose.All(first, leaving{memory.New(), answer, first})
+			defer all.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r := driver.Request{Name: "x", ID: "1", TTL: time.Minute, Wait: answer == driver.ErrLost} //nolint:errorlint // the very error
+			_, err := all.Acquire(ctx, r)
+			if err == nil || errors.Is(err, answer) || errors.Is(err, driver.ErrNoTicket) {
+				t.Errorf("%v, want an error that is not %v", err, answer)
+			}
+			first.away.Store(false)
+			if err := all.Release(t.Context(), r.Hold(0)); err != nil {
+				t.Errorf("release: %v", err)
+			}
+			if q, _ := a.Inspect(t.Context(), "x"); len(q) != 0 {
+				t.Errorf("left on the first store: %v", q)
+			}
+		})
+	}
+}
+
 // Once it is queued, a request waits for a store that is down (D7).
 func TestAllWaitsForAStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -260,6 +301,23 @@ func TestAllWaitsForAStore(t *testing.T) {
 			t.Error("not held on the first store")
 		}
 		release(t, k)
+	})
+}
+
+// Until it is queued, a request does not wait for a store that is down, and what it has on the others is
+// removed (D7).
+func TestAllDoesNotWaitBeforeItIsQueued(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		p := newPair(t)
+		p.second.away.Store(true)
+		begun := time.Now()
+		_, err := p.all.Acquire(t.Context(), "x")
+		if took := time.Since(begun); !errors.Is(err, locker.ErrUnavailable) || took > 100*time.Millisecond {
+			t.Errorf("%v after %v, want ErrUnavailable at once", err, took)
+		}
+		p.second.away.Store(false)
+		time.Sleep(time.Second)
+		p.queue(t, 0, 0)
 	})
 }
 

@@ -81,13 +81,20 @@ func (d *late) Acquire(ctx context.Context, r driver.Request) (driver.Grant, err
 // tardy is a store that the first request reaches six seconds late.
 type tardy struct {
 	*memory.Driver
-	was atomic.Bool
+	was       atomic.Bool
+	impatient bool // it waits for an answer for a second, and not for as long as its caller
 }
 
 func (d *tardy) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	if d.was.CompareAndSwap(false, true) {
 		r.Joined = nil
-		return (&late{d.Driver}).Acquire(ctx, r)
+		if !d.impatient {
+			return (&late{d.Driver}).Acquire(ctx, r)
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		g, err := (&late{d.Driver}).Acquire(ctx, r)
+		return g, driver.Unavailable(err)
 	}
 	return d.Driver.Acquire(ctx, r)
 }
@@ -95,13 +102,13 @@ func (d *tardy) Acquire(ctx context.Context, r driver.Request) (driver.Grant, er
 // A request that comes to one store after the ticket was removed from the others is
 // undone, whether the call has ended or has queued again.
 func TestAllLooksForALateRequest(t *testing.T) {
-	for _, how := range []string{"gives up", "queues again"} {
+	for _, how := range []string{"gives up", "is not answered", "queues again"} {
 		t.Run(how, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				a, b := memory.New(), memory.New()
 				defer a.Close()
 				defer b.Close()
-				l := locker.New(compose.All(a.Join(), &tardy{Driver: b.Join()}))
+				l := locker.New(compose.All(a.Join(), &tardy{Driver: b.Join(), impatient: how == "is not answered"}))
 				defer l.Close()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -112,9 +119,10 @@ func TestAllLooksForALateRequest(t *testing.T) {
 				}()
 				time.Sleep(time.Second)
 				want := 0
-				if how == "gives up" {
+				switch how {
+				case "gives up":
 					cancel()
-				} else {
+				case "queues again":
 					want = 1
 					q, err := a.Inspect(t.Context(), "x")
 					if err != nil || len(q) != 1 || a.Break(t.Context(), "x", q[0].Token) != nil {

@@ -1,6 +1,7 @@
 package consul_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -10,10 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/consul"
 	"github.com/lockerproject/locker/internal/testbed"
 	"github.com/lockerproject/locker/internal/testbed/rights"
 )
@@ -108,6 +112,47 @@ func TestACL(t *testing.T) {
 	}
 	if err := openClient(t, srv.URL()+"?token_file="+file).Ping(t.Context()); err != nil {
 		t.Errorf("with the token in a file: %v", err)
+	}
+}
+
+// A token that loses the right to read sessions does not make the driver believe that its session is over, not even beside a
+// leader that does not know the session yet.
+func TestRightOfSessionsIsTaken(t *testing.T) {
+	t.Parallel()
+	srv := testbed.Consul(t, testbed.ACL(management))
+	admin, all := newClient(t, srv.Addr()), &api.WriteOptions{Token: management}
+	const keys = `key_prefix "locker/" { policy = "write" }`
+	policy, _, err := admin.ACL().PolicyCreate(&api.ACLPolicy{Name: "taken", Rules: keys + ` session_prefix "" { policy = "write" }`}, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, _, err := admin.ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLTokenPolicyLink{{ID: policy.ID}}}, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &tampered{RoundTripper: newTransport(t)}
+	client, err := api.NewClient(&api.Config{Address: srv.Addr(), Token: token.SecretID, HttpClient: &http.Client{Transport: w}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := consul.New(client, consul.WithPrefix(prefixOf(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	h := get(t, d, request(t.Name()))
+	policy.Rules = keys
+	if _, _, err := admin.ACL().PolicyUpdate(policy, all); err != nil {
+		t.Fatal(err)
+	}
+	w.with(func(r *http.Request) (*http.Response, error) {
+		if strings.HasPrefix(r.URL.Path, "/v1/session/renew/") {
+			return reply(r, http.StatusNotFound, "Session id not found")
+		}
+		return nil, nil
+	})
+	if err := d.Renew(t.Context(), h, 10*time.Second); err == nil || errors.Is(err, driver.ErrLost) {
+		t.Errorf("Renew: %v, want an error that is not ErrLost", err)
 	}
 }
 

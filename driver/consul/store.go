@@ -99,7 +99,10 @@ func (s *store) KeepAlive(ctx context.Context, session string) error {
 	if err == nil && len(out) == 1 || err != nil && statusOf(err) != http.StatusNotFound {
 		return err
 	}
-	there, _, err := s.client.Session().Info(session, s.exact(ctx))
+	there, meta, err := s.client.Session().Info(session, s.exact(ctx))
+	if err == nil {
+		err = filtered(meta)
+	}
 	switch {
 	case err != nil:
 		return err

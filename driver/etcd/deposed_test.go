@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -16,9 +17,10 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// deposed answers the first keep-alives as a leader does that cannot reach the others.
+// deposed answers the first keep-alives as a leader does that cannot reach the others, or a member that does not vote.
 type deposed struct {
 	grpc.ClientStream
+	err   error
 	times *atomic.Int64
 }
 
@@ -26,18 +28,29 @@ func (d deposed) RecvMsg(m any) error {
 	if err := d.ClientStream.RecvMsg(m); err != nil || d.times.Add(-1) < 0 {
 		return err
 	}
-	// The server has no code for lease.ErrNotPrimary.
-	return status.Error(codes.Unknown, "not a primary lessor")
+	return d.err
 }
 
 // The client has to ask another member (EtcdServer.LeaseRenew says so), and nobody is refused for good.
 func TestDeposedLeaderIsAskedAgain(t *testing.T) {
 	t.Parallel()
+	// The server has no code for lease.ErrNotPrimary.
+	testAskedAgain(t, status.Error(codes.Unknown, "not a primary lessor"))
+}
+
+// A member that does not vote yet refuses keep-alives, too. The client itself asks another member only where the request is no stream.
+func TestAnotherMemberIsAskedThanALearner(t *testing.T) {
+	t.Parallel()
+	testAskedAgain(t, rpctypes.ErrGRPCNotSupportedForLearner)
+}
+
+func testAskedAgain(t *testing.T, refusal error) {
+	t.Helper()
 	for times, unavailable := range map[int64]bool{2: false, 1 << 40: true} {
 		var left atomic.Int64
 		client := dialed(t, []string{testbed.SharedEtcd(t).Addr()}, streams(func(method string, s grpc.ClientStream) grpc.ClientStream {
 			if strings.HasSuffix(method, "LeaseKeepAlive") {
-				return deposed{s, &left}
+				return deposed{s, refusal, &left}
 			}
 			return s
 		}))
@@ -47,7 +60,7 @@ func TestDeposedLeaderIsAskedAgain(t *testing.T) {
 		left.Store(times)
 		err := d.Renew(t.Context(), h, 40*time.Second)
 		if unavailable != errors.Is(err, driver.ErrUnavailable) || !unavailable && err != nil {
-			t.Errorf("a renewal of which %d answers are of a deposed leader: %v; want ErrUnavailable: %v", times, err, unavailable)
+			t.Errorf("a renewal of which %d answers are %v: %v; want ErrUnavailable: %v", times, refusal, err, unavailable)
 		}
 		left.Store(0)
 		release(t, d, h)

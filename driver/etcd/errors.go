@@ -143,17 +143,25 @@ func isUnavailable(err error) bool {
 	return false
 }
 
-// notPrimary is what a leader answers about leases that cannot reach the other members:
-// lease.ErrNotPrimary, for which the server has no code. Another member may know better.
-const notPrimary = "not a primary lessor"
+// What one member answers about leases, and another may not, with codes that say nothing: a leader that cannot reach the
+// other members (lease.ErrNotPrimary), and a member that does not vote yet (rpctypes.ErrGRPCNotSupportedForLearner).
+const (
+	notPrimary = "not a primary lessor"
+	isLearner  = "rpc not supported for learner"
+)
 
-// isTransient reports whether an error says that the server is not there yet, or has no
-// leader. An error of TLS does not count, since it does not pass by itself.
+// isTransient reports whether an error says that the server is not there yet, has no leader, or that
+// another member has to be asked. An error of TLS does not count, since it does not pass by itself.
 func isTransient(err error) bool {
-	if codeOf(err) == codes.Unknown && strings.Contains(err.Error(), notPrimary) {
-		return true
+	switch codeOf(err) {
+	case codes.Unknown:
+		return strings.Contains(err.Error(), notPrimary)
+	case codes.FailedPrecondition:
+		return strings.Contains(err.Error(), isLearner)
+	case codes.Unavailable:
+		return !strings.Contains(err.Error(), "tls: ")
 	}
-	return codeOf(err) == codes.Unavailable && !strings.Contains(err.Error(), "tls: ")
+	return false
 }
 
 // codeOf returns the code of an error of gRPC, or of the client's own type.

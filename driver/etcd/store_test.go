@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/kvqueue"
@@ -18,9 +20,9 @@ import (
 )
 
 // onStore returns a store with a ticket that was put and, unless it stays, deleted.
-func onStore(t *testing.T, stays bool) (*store, kvqueue.Ticket) {
+func onStore(t *testing.T, stays bool, opts ...grpc.DialOption) (*store, kvqueue.Ticket) {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{testbed.SharedEtcd(t).Addr()}, Logger: zap.NewNop()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{testbed.SharedEtcd(t).Addr()}, DialOptions: opts, Logger: zap.NewNop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +67,33 @@ func TestWatchTellsThePast(t *testing.T) {
 		if aim.Key == "" && (q == nil || len(q.Entries) > 0 || q.Complete <= ticket.Number) {
 			t.Errorf("got %+v, want the empty queue", notified)
 		}
+	}
+}
+
+// If the member that is asked what has happened before the watch does not answer, the watch ends, and the engine asks
+// again: the watch may have no other end for a minute, in which nothing would be reported.
+func TestWatchEndsIfThePastIsNotTold(t *testing.T) {
+	t.Parallel()
+	var hangs atomic.Bool
+	s, ticket := onStore(t, false, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if hangs.Load() {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return call(ctx, method, req, reply, cc, opts...)
+	}))
+	hangs.Store(true)
+	for _, aim := range []kvqueue.Entry{{}, ticket.Entry} {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*answerBound)
+		err := s.Watch(ctx, kvqueue.Watching{Name: "a", Aim: aim, Complete: ticket.Number}, func(ev kvqueue.Event) {
+			t.Errorf("aimed at %q: reported %+v", aim.Key, ev)
+		})
+		if err == nil || ctx.Err() != nil {
+			t.Errorf("aimed at %q: %v; its context: %v, want an end before that", aim.Key, err, ctx.Err())
+		}
+		cancel()
 	}
 }
 

@@ -38,8 +38,8 @@
 // that write.
 //
 // The driver makes the bucket if there is none: with files, three replicas in a cluster (else one), entries with times to
-// live, and republishing to _LOCKER.BUCKET. It refuses a bucket that is kept in memory or
-// discards entries, since such a bucket loses locks, and one that lacks what the driver needs. The revisions of a new
+// live, and republishing to _LOCKER.BUCKET. It refuses a bucket that is kept in memory, discards entries, or marks expired ones
+// (LimitMarkerTTL), since such a bucket loses locks, and one that lacks what the driver needs. The revisions of a new
 // bucket begin with the clock, so that none comes twice even if the bucket is made anew. In a cluster, a new bucket
 // has to elect its leader: a request for a lock may meanwhile fail because NATS has not answered. Make the bucket
 // before you need it, with Ping.

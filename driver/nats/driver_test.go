@@ -216,6 +216,7 @@ func TestBuckets(t *testing.T) {
 		"silent":    {func(c *jetstream.StreamConfig) { c.NoAck = true }, "acknowledges nothing"},
 		"interest":  {func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "consumes"},
 		"ages":      {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "greatest age"},
+		"markers":   {func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute }, "subject_delete_marker_ttl"},
 		"direct":    {func(c *jetstream.StreamConfig) { c.AllowDirect = false }, "allow_direct"},
 		"ttl":       {func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false }, "allow_msg_ttl"},
 		"rollup":    {func(c *jetstream.StreamConfig) { c.AllowRollup = false }, "allow_rollup_hdrs"},

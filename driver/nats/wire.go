@@ -69,6 +69,10 @@ func (n names) check(c *jetstream.StreamConfig, replicas int) error {
 		wrong = "it keeps only what somebody consumes"
 	case c.MaxAge != 0:
 		wrong = "its entries have a greatest age"
+	case c.SubjectDeleteMarkerTTL != 0:
+		// In a cluster such a marker may come after an entry that was written, and acknowledged, in the moment in which the
+		// one before expired: it removes that entry.
+		wrong = "it writes markers in place of expired entries (subject_delete_marker_ttl), and with them removes new ones"
 	case c.Mirror != nil || len(c.Sources) > 0:
 		wrong = "its entries come from another bucket"
 	case !c.AllowDirect:

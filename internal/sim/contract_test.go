@@ -42,47 +42,47 @@ func (u *untrue) NotifyLoss(f func(driver.Hold, error)) { u.notify = f }
 
 // Each untrue answer of a driver is found, and no true one.
 func TestContract(t *testing.T) {
-	h, ctx := driver.Hold{Name: "a", ID: "1"}, context.Background()
-	r := driver.Request{Name: "a", ID: "1", TTL: 10 * time.Second, Joined: func() {}}
-	acquire := func(c *contract) { _, _ = c.Acquire(ctx, r) }
-	release := func(c *contract) { _ = c.Release(ctx, h) }
-	left, leave := context.WithCancel(ctx)
-	leave()
-	renew := func(c *contract) { c.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: r.TTL}}) }
-	now := time.Now()
-	for name, test := range map[string]struct {
-		u    untrue
-		do   func(*contract)
-		want string
-	}{
-		"refused":                    {untrue{err: driver.ErrNotAcquired}, acquire, ""},
-		"refused, and there":         {untrue{err: driver.ErrNotAcquired, there: true}, acquire, "its driver says that it is gone"},
-		"no ticket, and there":       {untrue{err: driver.NoTicket(driver.ErrUnavailable), there: true}, acquire, "its driver says that it is gone"},
-		"unanswered, and there":      {untrue{err: driver.ErrUnavailable, there: true}, acquire, ""},
-		"released":                   {untrue{}, release, ""},
-		"released, and there":        {untrue{there: true}, release, "its driver says that it is gone"},
-		"queued":                     {untrue{joins: 1, err: driver.ErrLost}, acquire, ""},
-		"queued twice":               {untrue{joins: 2, err: driver.ErrLost}, acquire, "said twice"},
-		"queued, and unanswered":     {untrue{joins: 1, err: driver.ErrUnavailable}, acquire, "makes no sense after the ticket"},
-		"back too late":              {untrue{takes: 160 * time.Millisecond}, func(c *contract) { _ = c.Release(left, h) }, "after the end of its context"},
-		"closed too late":            {untrue{takes: 160 * time.Millisecond}, func(c *contract) { _ = c.Close() }, "to close"},
-		"granted":                    {untrue{there: true, until: now.Add(10 * time.Second), grant: driver.Grant{Asked: now}}, acquire, ""},
-		"granted for longer":         {untrue{there: true, until: now.Add(9 * time.Second), grant: driver.Grant{Asked: now}}, acquire, "is over"},
-		"renewed":                    {untrue{there: true, until: now.Add(time.Hour)}, renew, ""},
-		"renewed, and not there":     {untrue{}, renew, "was renewed that is not there"},
-		"lost":                       {untrue{}, func(c *contract) { c.d.(*untrue).notify(h, driver.ErrLost) }, ""},
-		"said to be lost, and there": {untrue{there: true}, func(c *contract) { c.d.(*untrue).notify(h, driver.ErrLost) }, "notifies of its loss"},
-	} {
-		t.Run(name, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // whose clock no busy processor delays
+		h, ctx := driver.Hold{Name: "a", ID: "1"}, context.Background()
+		r := driver.Request{Name: "a", ID: "1", TTL: 10 * time.Second, Joined: func() {}}
+		acquire := func(c *contract) { _, _ = c.Acquire(ctx, r) }
+		release := func(c *contract) { _ = c.Release(ctx, h) }
+		left, leave := context.WithCancel(ctx)
+		leave()
+		renew := func(c *contract) { c.RenewAll(ctx, []driver.Renewal{{Hold: h, TTL: r.TTL}}) }
+		now := time.Now()
+		for name, test := range map[string]struct {
+			u    untrue
+			do   func(*contract)
+			want string
+		}{
+			"refused":                    {untrue{err: driver.ErrNotAcquired}, acquire, ""},
+			"refused, and there":         {untrue{err: driver.ErrNotAcquired, there: true}, acquire, "its driver says that it is gone"},
+			"no ticket, and there":       {untrue{err: driver.NoTicket(driver.ErrUnavailable), there: true}, acquire, "its driver says that it is gone"},
+			"unanswered, and there":      {untrue{err: driver.ErrUnavailable, there: true}, acquire, ""},
+			"released":                   {untrue{}, release, ""},
+			"released, and there":        {untrue{there: true}, release, "its driver says that it is gone"},
+			"queued":                     {untrue{joins: 1, err: driver.ErrLost}, acquire, ""},
+			"queued twice":               {untrue{joins: 2, err: driver.ErrLost}, acquire, "said twice"},
+			"queued, and unanswered":     {untrue{joins: 1, err: driver.ErrUnavailable}, acquire, "makes no sense after the ticket"},
+			"back too late":              {untrue{takes: 60 * time.Millisecond}, func(c *contract) { _ = c.Release(left, h) }, "after the end of its context"},
+			"closed too late":            {untrue{takes: 160 * time.Millisecond}, func(c *contract) { _ = c.Close() }, "to close"},
+			"granted":                    {untrue{there: true, until: now.Add(10 * time.Second), grant: driver.Grant{Asked: now}}, acquire, ""},
+			"granted for longer":         {untrue{there: true, until: now.Add(9 * time.Second), grant: driver.Grant{Asked: now}}, acquire, "is over"},
+			"renewed":                    {untrue{there: true, until: now.Add(time.Hour)}, renew, ""},
+			"renewed, and not there":     {untrue{}, renew, "was renewed that is not there"},
+			"lost":                       {untrue{}, func(c *contract) { c.d.(*untrue).notify(h, driver.ErrLost) }, ""},
+			"said to be lost, and there": {untrue{there: true}, func(c *contract) { c.d.(*untrue).notify(h, driver.ErrLost) }, "notifies of its loss"},
+		} {
 			w := &world{begun: now, names: make(map[string]string)}
 			c := &contract{w: w, m: &test.u, d: &test.u, process: "p0"}
 			c.NotifyLoss(func(driver.Hold, error) {})
 			test.do(c)
 			if got := strings.Join(w.broken, "\n"); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
-				t.Errorf("%q, want %q", got, test.want)
+				t.Errorf("%s: %q, want %q", name, got, test.want)
 			}
-		})
-	}
+		}
+	})
 }
 
 // A script that brings back a ticket of a process that was silent, or renews a lease that is not there, is found.

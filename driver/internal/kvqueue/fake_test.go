@@ -30,6 +30,7 @@ type fake struct {
 	deaf      bool // watches never end
 	unwatched bool // watches for losses report nothing
 	silent    bool // watches end without reporting what has gone
+	stays     bool // watches go on when what they were aimed at has gone
 	overlook  bool // the conditions of puts hold, whatever has happened
 	changed   chan struct{}
 	calls     map[string]int
@@ -278,7 +279,7 @@ func (s *fake) Watch(ctx context.Context, w Watching, report func(Event)) error 
 		return err
 	}
 	s.mu.Lock()
-	deaf, silent := s.deaf, s.silent
+	deaf, silent, stays := s.deaf, s.silent, s.stays
 	s.mu.Unlock()
 	if deaf {
 		<-ctx.Done()
@@ -300,7 +301,11 @@ func (s *fake) Watch(ctx context.Context, w Watching, report func(Event)) error 
 			return nil
 		case !slices.Contains(now, w.Aim):
 			report(Event{Gone: []Gone{{Key: w.Aim.Key, Before: w.Aim.Number + 1}}})
-			return nil
+			if !stays {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
 		}
 		select {
 		case <-changed:

@@ -110,10 +110,10 @@ func (e *Engine) refresh(ctx context.Context, k kind) error {
 
 // suspendedSince returns for how long this machine was suspended since a time, by the wall clock:
 // the monotonic clock stands still meanwhile. The core counts suspensions only from the call of
-// Acquire on, and a session may have been kept alive before.
+// Acquire on, and a session may have been kept alive before. A wall clock that was set back hides a suspension, and no more.
 func suspendedSince(t time.Time) time.Duration {
 	now := time.Now()
-	return now.Round(0).Sub(t.Round(0)) - now.Sub(t)
+	return max(0, now.Round(0).Sub(t.Round(0))-now.Sub(t))
 }
 
 // open makes a session. If the answer is lost, the session ends by itself.
@@ -190,9 +190,6 @@ func (e *Engine) sessionOver(s *session) {
 	s.unwatch()
 	e.retire(s)
 	delete(e.sessions, s)
-	if s.tickets == 0 {
-		return
-	}
 	for _, t := range e.tickets {
 		if t.session == s && t.state != putting { // a put is ended by its own answer
 			e.lose(t, errSessionLost)

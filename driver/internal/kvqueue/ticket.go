@@ -128,7 +128,6 @@ func (e *Engine) wait(t *ticket) {
 		q.watcher = newWatcher(q)
 		e.spawn(q.watcher.run)
 	}
-	q.watcher.idle.Stop()
 }
 
 // unwait ends the wait of a ticket, if it waits. With mu held.
@@ -174,9 +173,7 @@ func (e *Engine) forget(t *ticket) {
 		return
 	}
 	e.unwait(t)
-	if t.state == leaving {
-		e.wake(t) // it waited until the store had confirmed its release
-	}
+	e.wake(t) // one that was released has waited until the store had confirmed it
 	t.state = gone
 	e.detach(t.session)
 	if e.tickets[t.ID] == t {
