@@ -92,7 +92,8 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		as = t.notShorter(ttl, t.ttl, now)
 	}
 	forgotten := keepTickets - min(as/2, keepTickets*3/4) // the store may forget the document soon
-	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
+	settled := !f.writing && !f.unanswered                // no change is on its way that may shorten the lease
+	if settled && t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}
