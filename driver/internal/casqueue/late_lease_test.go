@@ -3,6 +3,7 @@ package casqueue
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 )
@@ -61,4 +62,36 @@ func TestRenewalBesideShorterOne(t *testing.T) {
 			b.Errorf("the lease ended %v after it was renewed for %v", took, r.TTL)
 		}
 	})
+}
+
+// A heartbeat does not renew the lease of a holder whose machine was suspended for longer than its life, though its monotonic
+// clock stood still: others may have read the one before, and be about to remove the ticket.
+func TestHeartbeatAfterSuspension(t *testing.T) {
+	b := &bed{t, newFake()} // in no bubble, which has no monotonic clock
+	e, p := b.open()
+	r := request("a", "1")
+	h := r.Hold(b.take(e, r).Token)
+	e.mu.Lock()
+	setBack(&e.tickets["1"].alive, 20*time.Second)
+	setBack(&e.files[e.key("a")].putSent, 20*time.Second)
+	e.mu.Unlock()
+	read, removed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p.with(func(verb, _ string) fault {
+		if verb == "get" { // the queue, with the ticket
+			once.Do(func() { close(read) })
+			return slow
+		}
+		return fine
+	})
+	go func() {
+		defer close(removed)
+		<-read
+		time.Sleep(10 * time.Millisecond)
+		b.lose(":q:") // as by another process, which has found the ticket expired before the heartbeat
+	}()
+	err := e.Renew(b.Context(), h, r.TTL)
+	if <-removed; err == nil {
+		b.Error("a lease was renewed whose ticket is gone")
+	}
 }
