@@ -57,7 +57,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: a heartbeat that is answered too late renews", file: "driver/internal/casqueue/attend.go",
-			old: "if !t.fixed && !t.lapsed(now) && sent.After(t.alive) {", new: "if !t.fixed && !now.IsZero() && sent.After(t.alive) {",
+			old: "if !t.fixed && t.renewable(now) && sent.After(t.alive) {", new: "if !t.fixed && !now.IsZero() && sent.After(t.alive) {",
 		},
 		mutant{
 			name: "casqueue: what was seen of a record is said of another one", file: "driver/internal/casqueue/document.go",

@@ -56,6 +56,10 @@ func (t *ticket) life() time.Duration { return lifeOf(t.ttl, t.leased) }
 // lapsed reports whether the ticket may be dead to others. With mu held.
 func (t *ticket) lapsed(now time.Time) bool { return now.Sub(t.alive) > t.life() }
 
+// renewable reports whether a heartbeat that is answered now renews the ticket. After a suspension of the machine it does not, and
+// after a step of the wall clock: then the record has to be written. With mu held.
+func (t *ticket) renewable(now time.Time) bool { return elapsed(t.alive, now) <= t.life() }
+
 // Acquire implements driver.Driver.
 func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	asked := r.TTL

@@ -287,7 +287,7 @@ func (e *Engine) sendHeartbeat(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, t := range e.tickets {
-		if !t.fixed && !t.lapsed(now) && sent.After(t.alive) {
+		if !t.fixed && t.renewable(now) && sent.After(t.alive) {
 			t.alive = sent
 		}
 	}

@@ -92,7 +92,8 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		as = t.notShorter(ttl, t.ttl, now)
 	}
 	forgotten := keepTickets - min(as/2, keepTickets*3/4) // the store may forget the document soon
-	if t.leased && !t.fixed && as == t.ttl && !t.lapsed(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
+	settled := !f.writing && !f.unanswered                // no change is on its way that may shorten the lease
+	if settled && t.leased && !t.fixed && as == t.ttl && t.renewable(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}
@@ -147,8 +148,8 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	return e.change(ctx, t.file.key, c)
 }
 
-// elapsed is how much time has passed for the store, which keeps a document for some time: the monotonic clock of this
-// machine stands still while it is suspended.
+// elapsed is how much time has passed for the store, which keeps a document for some time, and for other processes: the monotonic
+// clock of this machine stands still while it is suspended.
 func elapsed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }

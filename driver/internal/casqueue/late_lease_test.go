@@ -1,0 +1,97 @@
+package casqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A change of a lease that was not answered may still be done. It must not shorten the lease that a later renewal has been
+// answered for (D12), or that others count on.
+func TestLateShorterLease(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		r := request("a", "1")
+		h := r.Hold(b.take(e, r).Token)
+		time.Sleep(9 * time.Second)
+		p.with(func(verb, _ string) fault {
+			if verb == "put" {
+				return late
+			}
+			return fine
+		})
+		if err := e.Renew(b.Context(), h, 2*time.Second); !errors.Is(err, errNotDone) {
+			b.Fatalf("renewal for less without an answer: %v", err)
+		}
+		p.with(nil)
+		if err := e.Renew(b.Context(), h, r.TTL); err != nil {
+			b.Fatal(err)
+		}
+		p.arrive()
+		if took := b.ended(e, "a"); took < r.TTL-time.Second {
+			b.Errorf("the lease ended %v after it was renewed for %v", took, r.TTL)
+		}
+	})
+}
+
+// delayed is a store that does each Put after a moment.
+type delayed struct{ *process }
+
+func (d delayed) Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (Version, error) {
+	time.Sleep(50 * time.Millisecond)
+	return d.process.Put(ctx, key, value, read, keep)
+}
+
+// A renewal does not overtake one for less that is being written (D12): the lease would become shorter than it was answered
+// for.
+func TestRenewalBesideShorterOne(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open(func(o *Options) { o.Store = delayed{o.Store.(*process)} })
+		r := request("a", "1")
+		h := r.Hold(b.take(e, r).Token)
+		time.Sleep(9 * time.Second)
+		shorter := make(chan error, 1)
+		go func() { shorter <- e.Renew(b.Context(), h, 2*time.Second) }()
+		time.Sleep(10 * time.Millisecond)
+		if err := errors.Join(e.Renew(b.Context(), h, r.TTL), <-shorter); err != nil {
+			b.Fatal(err)
+		}
+		if took := b.ended(e, "a"); took < r.TTL-time.Second {
+			b.Errorf("the lease ended %v after it was renewed for %v", took, r.TTL)
+		}
+	})
+}
+
+// A heartbeat does not renew the lease of a holder whose machine was suspended for longer than its life, though its monotonic
+// clock stood still: others may have read the one before, and be about to remove the ticket.
+func TestHeartbeatAfterSuspension(t *testing.T) {
+	b := &bed{t, newFake()} // in no bubble, which has no monotonic clock
+	e, p := b.open()
+	r := request("a", "1")
+	h := r.Hold(b.take(e, r).Token)
+	e.mu.Lock()
+	setBack(&e.tickets["1"].alive, 20*time.Second)
+	setBack(&e.files[e.key("a")].putSent, 20*time.Second)
+	e.mu.Unlock()
+	read, removed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	p.with(func(verb, _ string) fault {
+		if verb == "get" { // the queue, with the ticket
+			once.Do(func() { close(read) })
+			return slow
+		}
+		return fine
+	})
+	go func() {
+		defer close(removed)
+		<-read
+		time.Sleep(10 * time.Millisecond)
+		b.lose(":q:") // as by another process, which has found the ticket expired before the heartbeat
+	}()
+	err := e.Renew(b.Context(), h, r.TTL)
+	if <-removed; err == nil {
+		b.Error("a lease was renewed whose ticket is gone")
+	}
+}
