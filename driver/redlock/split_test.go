@@ -1,76 +1,54 @@
 package redlock
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// Of three tries at once for a free lock, each of which holds on the node that it has reached first, one gets it. So it is where
-// a process runs beside each node, and all begin at the same time.
-func TestEachTryHoldsOnOneNode(t *testing.T) {
+// A try is refused by a ticket that is on a majority. If each node but one has another one, as when several tries at once reach
+// another node first each, it asks again: else none of them would get what is free.
+func TestBlockedOnEachNodeByAnother(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []driver.Request{{}, {Shared: true, Limit: 1}} {
-		t.Run(fmt.Sprint("shared ", kind.Shared), func(t *testing.T) {
-			t.Parallel()
-			x := newTrio(t)
-			var ways [][]*testbed.Proxy
-			got := make(chan error, 3)
-			for first := range 3 {
-				var own []*testbed.Proxy
-				var clients []redis.UniversalClient
-				for _, m := range x.members {
-					way := m.Proxy(t)
-					c := redis.NewClient(&redis.Options{Addr: way.Addr(), DialerRetries: 1})
-					t.Cleanup(func() { _ = c.Close() })
-					own, clients = append(own, way), append(clients, c)
-				}
-				ways = append(ways, own)
-				d, err := New(clients, patient)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = d.Close() })
-				if err := d.mayUse(t.Context(), "name", true); err != nil {
-					t.Fatal(err)
-				}
-				d.numbers.above(uint64(time.Now().Add(time.Hour).UnixMicro())) //nolint:gosec // positive: no guess is too small
-				for node, way := range own {
-					if node != first {
-						way.Cut()
-					}
-				}
-				go func() {
-					_, err := d.Acquire(context.Background(), driver.Request{
-						Name: "name", ID: fmt.Sprint("try-", first), TTL: time.Minute, Shared: kind.Shared, Limit: kind.Limit,
-					})
-					got <- err
-				}()
+	x := newTrio(t, patient)
+	exclusive, reader := driver.Request{}, driver.Request{Shared: true}
+	for name, c := range map[string]struct {
+		holders, try driver.Request
+		ids          []string // on the second and the third node
+		want         outcome
+	}{
+		"exclusive ones":                     {exclusive, exclusive, []string{"a", "b"}, split},
+		"an exclusive one":                   {exclusive, exclusive, []string{"a", "a"}, notNow},
+		"exclusive ones, before a reader":    {exclusive, reader, []string{"a", "b"}, split},
+		"an exclusive one, before a reader":  {exclusive, reader, []string{"a", "a"}, notNow},
+		"exclusive ones, before a permit":    {exclusive, driver.Request{Shared: true, Limit: 2}, []string{"a", "b"}, split},
+		"an exclusive one, before a permit":  {exclusive, driver.Request{Shared: true, Limit: 2}, []string{"a", "a"}, notNow},
+		"permits, before the only one":       {reader, driver.Request{Shared: true, Limit: 1}, []string{"a", "b"}, split},
+		"a permit, before the only one":      {reader, driver.Request{Shared: true, Limit: 1}, []string{"a", "a"}, notNow},
+		"readers, before an exclusive one":   {reader, exclusive, []string{"a", "b"}, split},
+		"a reader, before an exclusive one":  {reader, exclusive, []string{"a", "a"}, notNow},
+		"another library's, on a third node": {exclusive, exclusive, []string{"", "b"}, notNow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range x.direct {
+				c.FlushAll(t.Context())
 			}
-			x.until("held on each node", func() bool { return x.holds(0) && x.holds(1) && x.holds(2) })
-			for _, own := range ways {
-				for _, way := range own {
-					way.Heal()
+			for i, id := range c.ids {
+				if id == "" {
+					x.direct[1+i].Set(t.Context(), x.key(), "theirs", time.Minute)
+					continue
 				}
+				r := c.holders
+				r.Name, r.ID, r.TTL = "name", id, time.Minute
+				tk := x.d.newTicket(r)
+				x.send(1+i, x.d.acquireCall(tk, r.TTL, x.d.numbers.guess(), tk.attempts.Add(1), orLeave, guessed))
 			}
-			granted := 0
-			for range 3 {
-				switch err := <-got; {
-				case err == nil:
-					granted++
-				case !errors.Is(err, driver.ErrNotAcquired):
-					t.Error(err)
-				}
-			}
-			if granted != 1 {
-				t.Errorf("%d of three tries got what was free", granted)
+			r := c.try
+			r.Name, r.ID, r.TTL = "name", "try", time.Minute
+			p, err := x.d.ask(t.Context(), x.d.newTicket(r), x.d.numbers.guess(), orLeave, guessed)
+			if err != nil || p.outcome != c.want {
+				t.Errorf("outcome %d, want %d; %v", p.outcome, c.want, err)
 			}
 		})
 	}
