@@ -328,8 +328,8 @@ func (x *trio) numberOf(id string) uint64 {
 func TestBreakTooSlow(t *testing.T) {
 	t.Parallel()
 	x := listening(t)
-	lost := make(chan error, 3)
-	x.d.NotifyLoss(func(_ driver.Hold, cause error) { lost <- cause })
+	lost := make(chan driver.Hold, 3)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
 	h := x.acquireForAMinute("holder")
 	x.until("held on all nodes", func() bool { return x.holds(0) && x.holds(1) && x.holds(2) })
 	ways := []*testbed.Proxy{x.members[0].Proxy(t), x.members[1].Proxy(t), x.members[2].Proxy(t)}
