@@ -322,3 +322,54 @@ func TestBreakBeforeRepair(t *testing.T) {
 func (x *trio) numberOf(id string) uint64 {
 	return uint64(x.direct[0].ZScore(context.Background(), x.key()+":rx", id).Val())
 }
+
+// A break that a majority has not run within five seconds has failed, though its program waits longer for a node's answer than that of
+// the holder: the holder has got the lease back on the first node since.
+func TestBreakTooSlow(t *testing.T) {
+	t.Parallel()
+	x := listening(t)
+	lost := make(chan driver.Hold, 3)
+	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
+	h := x.acquireForAMinute("holder")
+	x.until("held on all nodes", func() bool { return x.holds(0) && x.holds(1) && x.holds(2) })
+	ways := []*testbed.Proxy{x.members[0].Proxy(t), x.members[1].Proxy(t), x.members[2].Proxy(t)}
+	var clients []redis.UniversalClient
+	for _, way := range ways {
+		c := redis.NewClient(&redis.Options{Addr: way.Addr(), DialerRetries: 1})
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	others, err := New(clients, patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = others.Close() })
+	if err := others.agree(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	ways[1].Cut()
+	ways[2].Refuse()
+	ways[2].Reset()
+	broken := make(chan error, 1)
+	go func() { broken <- others.Break(t.Context(), "name", h.Token) }()
+	x.until("run on the first node", func() bool {
+		tk := x.d.holds(h.ID)
+		x.d.mu.Lock()
+		defer x.d.mu.Unlock()
+		return x.d.brokenOn(tk) != 0
+	})
+	x.until("repaired", func() bool { return x.holds(0) })
+	time.Sleep(spread + 500*time.Millisecond) // it is not done sooner
+	ways[1].Heal()
+	if err := <-broken; err != nil {
+		return
+	}
+	select {
+	case <-lost:
+	case <-time.After(5 * time.Second):
+		t.Error("broken, and the holder was not notified")
+	}
+	if err := x.d.Renew(t.Context(), h, time.Minute); !errors.Is(err, driver.ErrLost) {
+		t.Errorf("broken, and renewed: %v", err)
+	}
+}

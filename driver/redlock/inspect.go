@@ -142,19 +142,22 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 }
 
 // Break implements driver.Breaker. If fewer than a majority had the ticket, it is sent again: one that has run it without the
-// ticket may have got that since, by a repair.
+// ticket may have got that since, by a repair. So it is if the majority took long: the process of the ticket takes what nodes have
+// run at longer intervals than spread for failed, and a notification takes some time, too.
 func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return err
 	}
 	keys, number := []string{d.keys.Main(name)}, strconv.FormatUint(token, 10)
 	for found := false; ; found = true {
+		asked := time.Now()
 		had, err := d.votes(ctx, "break", nil, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockBreak, keys, number, name) })
+		gone := found && errors.Is(err, driver.ErrLost)
 		switch {
-		case found && errors.Is(err, driver.ErrLost):
-			return nil
-		case err != nil || had >= d.quorum:
+		case err != nil && !gone:
 			return err
+		case (gone || had >= d.quorum) && time.Since(asked) < spread-time.Second:
+			return nil
 		}
 	}
 }

@@ -186,12 +186,11 @@ func (p *proposal) judge(open int) outcome {
 	return unreachable
 }
 
-// countAhead counts the shared tickets that at least so many nodes report as ahead. Only
-// nodes whose answer is one of what count.
-func (p *proposal) countAhead(least int, what ...int64) (n int) {
+// countAhead counts the tickets that at least so many nodes report as ahead. Only answers for which is holds count.
+func (p *proposal) countAhead(least int, is func(answer) bool) (n int) {
 	seen := make(map[string]int)
 	for i, a := range p.answers {
-		if p.errs[i] != nil || !slices.Contains(what, a.what) {
+		if p.errs[i] != nil || !is(a) {
 			continue
 		}
 		for _, id := range a.ahead {
@@ -205,20 +204,20 @@ func (p *proposal) countAhead(least int, what ...int64) (n int) {
 
 func (p *proposal) limited() bool { return p.t.r.Shared && p.t.r.Limit > 1 }
 
-// settled reports whether the tickets that block a ticket with a limit are on a
-// majority. Tickets that are being requested at this moment may be on some nodes, and
-// not stay there.
+// settled reports whether the tickets that block this one are on a majority. Tickets that
+// are being requested at this moment may be on some nodes, and not stay there. That is not
+// known of another library's lock.
 func (p *proposal) settled() bool {
-	// Without a list: an exclusive ticket, or another library's lock.
-	return !p.limited() || p.count(func(a answer) bool { return a.what == blocked && len(a.ahead) == 0 }) > 0 ||
-		p.countAhead(p.d.quorum, blocked, holds) >= p.t.r.Limit
+	return p.count(func(a answer) bool { return a.what == blocked && len(a.ahead) == 0 }) > 0 ||
+		p.countAhead(p.d.quorum, func(a answer) bool { return a.alone }) > 0 ||
+		p.countAhead(p.d.quorum, func(a answer) bool { return !a.alone }) >= max(1, p.t.r.Limit)
 }
 
 // fits reports whether few enough tickets are ahead of a ticket with a limit. Each node
 // may know only some of them, but of the nodes that have answered, all but a minority
 // know a ticket that is on a majority.
 func (p *proposal) fits() bool {
-	return !p.limited() || p.countAhead(max(1, p.counted(holds)-p.d.minority()), holds) < p.t.r.Limit
+	return !p.limited() || p.countAhead(max(1, p.counted(holds)-p.d.minority()), func(a answer) bool { return a.what == holds }) < p.t.r.Limit
 }
 
 // next returns the number to propose after one that was not taken.

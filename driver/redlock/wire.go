@@ -154,7 +154,8 @@ type answer struct {
 	now     int64              // the node's clock, µs
 	floor   uint64             // refused: a number has to be above this; known: the number
 	round   int64              // known, and the proposal was overtaken: the attempt that overtook it
-	ahead   []string           // with a limit, the shared tickets ahead: all if it holds, else as many as the limit
+	ahead   []string           // with a limit, the shared tickets ahead: all if it holds, else as many as the limit; blocked: who is in the way
+	alone   bool               // blocked: ahead is one ticket, which is in the way by itself
 	ready   bool               // queued: it may hold
 	foreign bool               // blocked: by another library's lock that is not a string
 	outlook redisqueue.Outlook // queued
@@ -185,7 +186,7 @@ func parseAcquire(v any) (a answer, err error) {
 	case refused, known:
 		a.floor, a.round = uint64(n[2]), n[3] //nolint:gosec // numbers are positive
 	case blocked:
-		a.foreign = n[3]&2 != 0
+		a.foreign, a.alone = n[3]&2 != 0, n[3]&1 != 0
 	}
 	return a, nil
 }

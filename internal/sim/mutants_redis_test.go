@@ -153,7 +153,7 @@ func init() {
 		},
 		mutant{
 			name: "redlock: a semaphore counts the holders of one node", file: "driver/redlock/proposal.go",
-			old: "return !p.limited() || p.countAhead(max(1, p.counted(holds)-p.d.minority()), holds) < p.t.r.Limit", new: "return true",
+			old: "return !p.limited() || p.countAhead(max(1, p.counted(holds)-p.d.minority()), func(a answer) bool { return a.what == holds }) < p.t.r.Limit", new: "return true",
 		},
 		mutant{
 			name: "redlock: an overtaken proposal changes the ticket", file: scripts + "redlock_acquire.lua",

@@ -8,8 +8,9 @@
 -- Answers {what, now, n, flags, ids}, where what is
 --   1  it holds; with a limit, ids are all shared tickets ahead
 --   2  it is queued; n and flags are as outlook has them, and 4 when it may hold
---   3  it is not; flags is 2 when another library keeps no string there, and ids are the
---      first shared tickets ahead, when so many are that it is they who are in the way
+--   3  it is not; flags is 2 when another library keeps no string there, and ids are who is in
+--      the way, the same on all nodes that have them: one ticket, and then flags is 1, or the first
+--      shared ones ahead, as many as the limit. Of another library's lock there are none
 --   0  the number is too small: it has to be above n
 --   4  the ticket is known by the number n, and this one was guessed, or is late
 --  -1  the ticket was released before this request came
@@ -149,10 +150,18 @@ local function hold(v, ahead)
   return {1, now, 0, 0, ahead}
 end
 
--- crowd returns the first shared tickets ahead, as many as the limit, when it is they
--- who are in the way. They are the same on all nodes that have them.
+-- blocker returns the ticket that is in the way by itself, if one is: an exclusive one or, of an
+-- exclusive ticket, the first of all.
+local function blocker(v)
+  if v and v ~= MARK then return (string.match(v, HOLDER)) end
+  if exclusive and v then return call('ZRANGE', H, '0', '0')[1] end
+  local t = exclusive and first() or peek(X, 0, number)
+  return t and t.id
+end
+
+-- crowd returns the first shared tickets ahead, as many as the limit.
 local function crowd(v)
-  if v and v ~= MARK or peek(X, 0, number) then return nil end
+  if v and v ~= MARK then return nil end
   local ahead = {}
   local holders = call('ZRANGEBYSCORE', H, '-inf', '(' .. int(number), 'WITHSCORES', 'LIMIT', 0, limit)
   for i = 1, #holders, 2 do table.insert(ahead, {id = holders[i], number = tonumber(holders[i + 1])}) end
@@ -203,7 +212,8 @@ if mode == 't' then
   if call('ZREM', W, id) == 1 then call('HDEL', T, id) end
   notify(v)
   if v == FOREIGN then return {3, now, 0, 2} end
-  return {3, now, 0, 0, limit > 1 and crowd(v) or nil}
+  local one = blocker(v)
+  return {3, now, 0, one and 1 or 0, one and {one} or crowd(v)}
 end
 wait(exclusive, id, number, record)
 if reaped then notify(v, id) end

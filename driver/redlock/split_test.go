@@ -1,0 +1,55 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/lockerproject/locker/driver"
+)
+
+// A try is refused by a ticket that is on a majority. If each node but one has another one, as when several tries at once reach
+// another node first each, it asks again: else none of them would get what is free.
+func TestBlockedOnEachNodeByAnother(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t, patient)
+	exclusive, reader := driver.Request{}, driver.Request{Shared: true}
+	for name, c := range map[string]struct {
+		holders, try driver.Request
+		ids          []string // on the second and the third node
+		want         outcome
+	}{
+		"exclusive ones":                     {exclusive, exclusive, []string{"a", "b"}, split},
+		"an exclusive one":                   {exclusive, exclusive, []string{"a", "a"}, notNow},
+		"exclusive ones, before a reader":    {exclusive, reader, []string{"a", "b"}, split},
+		"an exclusive one, before a reader":  {exclusive, reader, []string{"a", "a"}, notNow},
+		"exclusive ones, before a permit":    {exclusive, driver.Request{Shared: true, Limit: 2}, []string{"a", "b"}, split},
+		"an exclusive one, before a permit":  {exclusive, driver.Request{Shared: true, Limit: 2}, []string{"a", "a"}, notNow},
+		"permits, before the only one":       {reader, driver.Request{Shared: true, Limit: 1}, []string{"a", "b"}, split},
+		"a permit, before the only one":      {reader, driver.Request{Shared: true, Limit: 1}, []string{"a", "a"}, notNow},
+		"readers, before an exclusive one":   {reader, exclusive, []string{"a", "b"}, split},
+		"a reader, before an exclusive one":  {reader, exclusive, []string{"a", "a"}, notNow},
+		"another library's, on a third node": {exclusive, exclusive, []string{"", "b"}, notNow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range x.direct {
+				c.FlushAll(t.Context())
+			}
+			for i, id := range c.ids {
+				if id == "" {
+					x.direct[1+i].Set(t.Context(), x.key(), "theirs", time.Minute)
+					continue
+				}
+				r := c.holders
+				r.Name, r.ID, r.TTL = "name", id, time.Minute
+				tk := x.d.newTicket(r)
+				x.send(1+i, x.d.acquireCall(tk, r.TTL, x.d.numbers.guess(), tk.attempts.Add(1), orLeave, guessed))
+			}
+			r := c.try
+			r.Name, r.ID, r.TTL = "name", "try", time.Minute
+			p, err := x.d.ask(t.Context(), x.d.newTicket(r), x.d.numbers.guess(), orLeave, guessed)
+			if err != nil || p.outcome != c.want {
+				t.Errorf("outcome %d, want %d; %v", p.outcome, c.want, err)
+			}
+		})
+	}
+}
