@@ -670,18 +670,18 @@ func TestTryWithALimit(t *testing.T) {
 	s.queue("f", "s", time.Minute)
 	try("e", "f")
 	s.queue("x", "x", time.Minute)
-	try()
+	try("x")
 	for _, id := range []string{"e", "f"} {
 		s.leave(true, id)
 	}
 	if s.propose("x", "x", time.Minute, "wk")[0] != yes {
 		t.Fatal("the first waiter does not hold")
 	}
-	try()
+	try("x")
 	s.queue("try", "s", time.Minute)
 	s.queue("g", "s", time.Minute)
 	s.number = s.numbers["try"] - 1
-	try() // its ticket, which waits
+	try("x") // its ticket, which waits
 }
 
 // TestNextOfSeveral: a ticket that takes a permit whose lease is over leaves others, and their waiter is notified.
