@@ -14,7 +14,7 @@ type EventKind int
 
 // The kinds of events.
 const (
-	EventWaiting     EventKind = iota + 1 // the ticket is queued and not granted; Acquired or Failed follows; Elapsed is the time of the call so far
+	EventWaiting     EventKind = iota + 1 // the ticket is queued and not granted; Acquired, Reentered or Failed follows; Elapsed is the time of the call so far
 	EventRejoined                         // the waiting ticket was gone after an outage; a new one is queued at the tail
 	EventAcquired                         // granted; Elapsed is the time of the call
 	EventReentered                        // another handle on a lock that is held; Elapsed is the time of the call

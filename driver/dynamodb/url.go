@@ -13,6 +13,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/lockerproject/locker/driver"
 )
@@ -42,7 +43,7 @@ func openURL(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if err := errors.Join(checkForm(u, endpoint), u.Done()); err != nil {
 		return nil, err
 	}
-	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(region))
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(region), config.WithLogger(logging.Nop{})) // errors are returned
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,11 @@ package dynamodb_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -68,5 +73,38 @@ func TestNoRegion(t *testing.T) {
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/none")
 	if _, err := open(t.Context(), "dynamodb://locks"); !errors.Is(err, driver.ErrInvalidOption) || !strings.Contains(err.Error(), "region") {
 		t.Errorf("without a region: %v", err)
+	}
+}
+
+// The SDK, which looks for credentials on a machine that has none, would write a line to
+// standard error: the error says the same.
+func TestSDKWritesNothing(t *testing.T) {
+	metadata := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	defer metadata.Close()
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.URL)
+	for _, name := range []string{"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"} {
+		t.Setenv(name, filepath.Join(t.TempDir(), "none"))
+	}
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"} {
+		t.Setenv(name, "")
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(stderr *os.File) { os.Stderr = stderr }(os.Stderr)
+	os.Stderr = w
+	d, err := open(t.Context(), "dynamodb://locks?region=eu-west-1&endpoint=http://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.(driver.Pinger).Ping(t.Context())
+	_ = d.Close()
+	_ = w.Close()
+	if written, _ := io.ReadAll(r); len(written) > 0 {
+		t.Errorf("standard error has %q", written)
+	}
+	if err == nil || !strings.Contains(err.Error(), "credentials") {
+		t.Errorf("%v, want what is wrong with the credentials", err)
 	}
 }

@@ -8,7 +8,7 @@
 // Every lock that was held has a record when it is acquired and one when it is released or
 // lost. The second has all facts about the lock:
 //
-//	level=INFO msg="lock released" lock=order:42 owner=web-1/4711/5f0c store="redis db:6379/0" fencing_token=17 mode=exclusive since=2026-03-01T09:30:00.000Z held_seconds=4.2
+//	level=INFO msg="lock released" lock=order:42 owner=web-1/4711/5f0c store="redis db:6379/0" fencing_token=17 mode=exclusive acquisition=3 since=2026-03-01T09:30:00.000Z held_seconds=4.2
 //
 // The attributes are:
 //
