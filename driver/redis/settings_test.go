@@ -66,18 +66,27 @@ func TestPasswordFile(t *testing.T) {
 }
 
 // TestPingRights: for a user who may only read, or may not notify others of a
-// release, Ping says what is missing.
+// release, or lacks the right to one command or key, Ping says what is missing.
 func TestPingRights(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Redis(t)
 	admin := dial(t, srv.Addr())
 	all := "+" + strings.Join(strings.Fields(redis.ACLCommands), " +")
-	for user, c := range map[string]struct{ rules, want string }{
-		"reader":  {"~locker:* &locker:* -@all +@read +@connection", "NOPERM"},
-		"keyless": {"~others:* &locker:* -@all " + all, "NOPERM"},
-		"mute":    {"~locker:* resetchannels -@all " + all, "channel"},
-		"nozadd":  {"~locker:* &locker:* -@all " + all + " -zadd", "command"},
-	} {
+	type user struct{ rules, want string }
+	users := map[string]user{
+		"reader":    {"~locker:* &locker:* -@all +@read +@connection", "NOPERM"},
+		"keyless":   {"~others:* &locker:* -@all " + all, "NOPERM"},
+		"fenceless": {"~locker:{* ~locker:protocol &locker:* -@all " + all, "key"},
+		"mute":      {"~locker:* resetchannels -@all " + all, "channel"},
+	}
+	for _, c := range strings.Fields(redis.ACLCommands) {
+		switch c {
+		case "eval", "evalsha", "subscribe", "unsubscribe", "ping", "select", "scan", "getrange", "wait": // no script runs them
+		default:
+			users["no"+c] = user{"~locker:* &locker:* -@all " + all + " -" + c, "command"}
+		}
+	}
+	for user, c := range users {
 		rules := []any{"ACL", "SETUSER", user, "on", ">s3cret", "resetkeys", "resetchannels"}
 		for rule := range strings.FieldsSeq(c.rules) {
 			rules = append(rules, rule)

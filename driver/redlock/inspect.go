@@ -18,13 +18,18 @@ import (
 // alone, so that Break removes no other holder. Keys that are no strings all have the same.
 const Foreign = redisqueue.Foreign
 
+// others is how long Inspect waits for the other nodes once a majority has answered.
+const others = 100 * time.Millisecond
+
 // Inspect implements driver.Driver. A ticket is in the queue if it is on a majority of
-// the nodes, or may be, judging by the nodes that answer.
+// the nodes, or may be, judging by the nodes that answer. While some do not answer, that shows, too, what a try whose process
+// has died has left on a few: it may have the number of a ticket that is on the others.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err
 	}
 	r := newRound(d, d.parseQueue)
+	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, others
 	keys := []string{d.keys.Main(name)}
 	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockInspect, keys) })
 	if err != nil {
@@ -111,6 +116,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 	r := newRound(d, func(v any) ([]string, error) { return v.([]string), nil })
+	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
 	scan := func(n *node) (any, error) { return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs") }
 	if err := r.do(ctx, scan); err != nil {
 		return nil, err
@@ -157,6 +163,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 // answer, each once.
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 	r := newRound(d, func(v any) (string, error) { return v.(string), nil })
+	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
 	if err := r.do(ctx, func(n *node) (any, error) { return redisqueue.ServerVersion(ctx, n.client) }); err != nil {
 		return "", err
 	}

@@ -21,6 +21,7 @@ type round[T any] struct {
 	read    func(v any) (T, error)
 	sending func(send func()) bool              // calls send, or does not, and reports that; nil: send is called
 	enough  func() bool                         // whether the answers so far decide; nil: all are waited for. With mu held
+	rest    time.Duration                       // how long the other answers are waited for then
 	each    func(node int, answer T, err error) // called with each answer; may be nil. With mu held
 
 	mu      sync.Mutex
@@ -124,10 +125,25 @@ func (r *round[T]) answer(node int, v any, err error) {
 	if r.each != nil {
 		r.each(node, r.answers[node], err)
 	}
-	if !r.over && (r.pending == 0 || r.enough != nil && r.enough()) {
-		r.over = true
-		close(r.done)
+	switch {
+	case r.over:
+	case r.pending == 0, r.enough != nil && r.enough() && r.rest == 0:
+		r.end()
+	case r.enough != nil && r.enough():
+		time.AfterFunc(r.rest, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if !r.over {
+				r.end()
+			}
+		})
 	}
+}
+
+// end ends the round. With mu held.
+func (r *round[T]) end() {
+	r.over = true
+	close(r.done)
 }
 
 // count counts the answers for which is holds. With mu held.
@@ -195,8 +211,8 @@ type quorumError struct {
 func (e *quorumError) Error() string   { return e.text }
 func (e *quorumError) Unwrap() []error { return e.errs }
 
-// unreached makes the error of a request that too few nodes have answered. Nodes that have
-// answered have no error in errs.
+// unreached makes the error of a request that too few nodes have answered, or whose answers do not make a majority. Nodes that
+// have answered have no error in errs.
 func (d *Driver) unreached(errs []error) error {
 	var failures []error
 	refusals := 0
@@ -221,8 +237,10 @@ func (d *Driver) unreached(errs []error) error {
 		texts[i] = err.Error()
 	}
 	e := &quorumError{errs: failures}
-	e.text = fmt.Sprintf("%d of %d nodes answered, %d are needed (%s)",
-		len(d.nodes)-len(failures), len(d.nodes), d.quorum, strings.Join(texts, "; "))
+	answered, why := len(d.nodes)-len(failures), strings.Join(texts, "; ")
+	if e.text = fmt.Sprintf("%d of %d nodes answered, %d are needed (%s)", answered, len(d.nodes), d.quorum, why); answered >= d.quorum {
+		e.text = fmt.Sprintf("%d of %d nodes answered, and differ (%s)", answered, len(d.nodes), why)
+	}
 	if refusals <= d.minority() { // else a majority has refused this caller
 		return driver.Unavailable(e)
 	}

@@ -20,7 +20,7 @@ import (
 // mutant is one change of the code.
 type mutant struct {
 	id   int
-	kind string // "omit" leaves a statement out, "true" and "false" fix a condition
+	kind string // "omit" leaves a statement out, "true" and "false" fix a condition; and those of luaMutants
 	at   string // file:line
 	text string // of the statement or condition
 }
@@ -39,7 +39,9 @@ type instrumenter struct {
 const switches = `package %s
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 )
@@ -67,7 +69,26 @@ func mutantSeen(id int) bool {
 func mutantOmits(id int) bool { return mutantSeen(id) }
 func mutantTrue(id int, f func() bool) bool { return f() || mutantSeen(id) }
 func mutantFalse(id int, f func() bool) bool { return f() && !mutantSeen(id) }
+
+// mutantText reads an embedded file, or the text of its mutant that is on.
+func mutantText(files fs.ReadFileFS, name string) ([]byte, error) {
+	dir := filepath.Join(%q, name)
+	mutants, _ := os.ReadDir(dir)
+	on := ""
+	for _, m := range mutants {
+		if id, _ := strconv.Atoi(m.Name()); mutantSeen(id) {
+			on = m.Name()
+		}
+	}
+	if on == "" {
+		return files.ReadFile(name)
+	}
+	return os.ReadFile(filepath.Join(dir, on))
+}
 `
+
+// embedded finds where a package reads files that it embeds.
+var embedded = regexp.MustCompile(`\b(files)\.ReadFile\(`)
 
 // overlay writes the instrumented files of the package in dir to out, and returns the path of
 // the overlay for the go command. Only the named files are changed; none: all.
@@ -141,6 +162,11 @@ func (in *instrumenter) write(dir, out string, names []string) (string, error) {
 			return "", err
 		}
 		pkg = f.Name.Name
+		if bytes.Contains(src, []byte("\n//go:embed")) {
+			if err := put(name, embedded.ReplaceAll(src, []byte("mutantText($1, "))); err != nil {
+				return "", err
+			}
+		}
 		// Comments would land in other places: build constraints and embedded files are left alone.
 		if len(names) > 0 && !slices.Contains(names, name) || bytes.Contains(src, []byte("\n//go:")) || bytes.HasPrefix(src, []byte("//go:")) {
 			continue
@@ -159,7 +185,10 @@ func (in *instrumenter) write(dir, out string, names []string) (string, error) {
 			return "", err
 		}
 	}
-	if err := put("mutant_switches.go", fmt.Appendf(nil, switches, pkg)); err != nil {
+	if err := in.texts(dir, out, names); err != nil {
+		return "", err
+	}
+	if err := put("mutant_switches.go", fmt.Appendf(nil, switches, pkg, out)); err != nil {
 		return "", err
 	}
 	j, err := json.Marshal(map[string]any{"Replace": replace})

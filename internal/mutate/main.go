@@ -5,6 +5,12 @@
 //
 //	go run ./internal/mutate -pkg driver/internal/casqueue -files share.go -worlds memcached,nats
 //
+// The Lua texts that a package reads from an embed.FS named files are mutated, too: as above, and operands of and, or, +, - and *
+// are left out, and the edges of comparisons moved. Scripts that are not run by their package alone need their tests (-skip leaves
+// out slow ones), and LOCKER_TEST_REQUIRE=1 the server:
+//
+//	LOCKER_TEST_REQUIRE=1 go run ./internal/mutate -pkg driver/internal/redisqueue -files redlock_queue.lua -worlds redlock
+//
 // A survivor is a question, not a fault: some tests are missing, and some changes change nothing
 // that counts. Code that can be left out is seldom needless: somebody's order of events needs it.
 //
@@ -14,6 +20,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -29,9 +36,10 @@ import (
 
 var (
 	pkg    = flag.String("pkg", "", "folder of the package, below the module's root")
-	files  = flag.String("files", "", "only these files of it, separated by commas")
+	files  = flag.String("files", "", "only these files of it, separated by commas: of Go, or of the Lua that it embeds")
 	worlds = flag.String("worlds", "", "worlds of the simulation to run too, separated by commas")
 	each   = flag.Duration("for", 3*time.Second, "time for each world")
+	skip   = flag.String("skip", "", "tests that are not run, as go test -skip has them")
 	most   = flag.Duration("timeout", time.Minute, "of one run")
 	par    = flag.Int("parallel", 2, "mutants at a time")
 )
@@ -114,7 +122,7 @@ func suites(overlay, out, dir, root string) (all allSuites, err error) {
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, &suite{dir: dir, args: []string{unit, "-test.short", "-test.failfast"}})
+	all = append(all, &suite{dir: dir, args: []string{unit, "-test.short", "-test.failfast", "-test.skip", cmp.Or(*skip, "^$")}})
 	if ws := list(*worlds); len(ws) > 0 {
 		simDir := filepath.Join(root, "internal", "sim")
 		sim, err := build("sim.test", simDir)
@@ -161,7 +169,9 @@ func (all allSuites) survivors(mutants []mutant) (survive int) {
 			for m := range work {
 				if what := all.verdict(m.id); what != "" {
 					mu.Lock()
-					survive++
+					if what != hangs {
+						survive++
+					}
 					fmt.Printf("%-8s %-20s %-5s %s\n", what, m.at, m.kind, m.text)
 					mu.Unlock()
 				}
@@ -176,6 +186,9 @@ func (all allSuites) survivors(mutants []mutant) (survive int) {
 	return survive
 }
 
+// hangs is the verdict on a mutant with which a suite takes longer than -timeout: it is noticed, unless the machine is busy.
+const hangs = "hangs"
+
 // verdict is "" for a mutant that a suite notices.
 func (all allSuites) verdict(id int) string {
 	what := "unseen"
@@ -184,7 +197,11 @@ func (all allSuites) verdict(id int) string {
 			continue
 		}
 		what = "survives"
+		begun := time.Now()
 		if _, err := s.run(fmt.Sprintf("MUTANT=%d", id)); err != nil {
+			if time.Since(begun) >= *most {
+				return hangs
+			}
 			return ""
 		}
 	}

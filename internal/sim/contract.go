@@ -208,7 +208,9 @@ func (c *contract) joinsOnce(r driver.Request) (driver.Request, *joins) {
 	return r, j
 }
 
-// lasts checks a lease that was just granted. The core's margin is for clocks that run at other rates.
+// lasts checks a lease that was just granted. The core's margin is for clocks that run at other rates. A server that has lost
+// something since the grant was asked for may have lost the lease: drivers document that, and the oracles of grants see whether
+// it does not where replicas have to acknowledge.
 func (c *contract) lasts(r driver.Request, g driver.Grant) {
 	if c.m == nil {
 		return
@@ -220,7 +222,7 @@ func (c *contract) lasts(r driver.Request, g driver.Grant) {
 	if g.Claim > 0 {
 		ttl = g.Claim
 	}
-	there, until := c.m.lease(r.Name, r.ID, time.Now())
+	there, until := c.m.lease(r.Name, r.ID, g.Asked)
 	n, ok := c.m.(*node)
 	if ok && n.group == nil && there && until.IsZero() {
 		until = n.keptUntil(r.Name, r.ID)

@@ -9,7 +9,7 @@ import (
 
 // inspected checks the answer to a question that was asked when the call began: it is in order, the rule of grants allows who holds, and
 // it has who has held all the time, and not whose release was confirmed before. Redlock shows also what may be on a majority, judging by
-// the nodes that answer, and ZooKeeper what a server knows that was the leader and has not noticed that it is cut off.
+// the nodes that answer: of two tickets with one number, each of which is on a minority of these, at most one is. ZooKeeper shows what a server knows that was the leader and has not noticed that it is cut off.
 func (o *oracle) inspected(c *call, q locker.Queue, err error) {
 	if err != nil || c.p.isDead() || len(o.w.servers) > 1 && o.w.slow == 0 || o.w.most > 0 && o.w.disturbed(c.p.name, c.begun, c.begun) {
 		return
@@ -18,7 +18,7 @@ func (o *oracle) inspected(c *call, q locker.Queue, err error) {
 	defer o.mu.Unlock()
 	all, shown := make([]driver.Ticket, 0, len(q.Tickets)), make(map[uint64]bool)
 	for i, t := range q.Tickets {
-		if all = append(all, driver.Ticket{Shared: t.Shared, Limit: t.Limit}); i > 0 && t.Token <= q.Tickets[i-1].Token {
+		if all = append(all, driver.Ticket{Shared: t.Shared, Limit: t.Limit}); i > 0 && (t.Token < q.Tickets[i-1].Token || t.Token == q.Tickets[i-1].Token && o.w.slow == 0) {
 			o.w.fail("%s: the queue of %s is not in order: %+v", c.t.name, q.Name, q.Tickets)
 		}
 		if shown[t.Token] = true; t.Held && (t.Remaining < 0 || o.w.slow == 0 && !driver.Grantable(all, i)) {

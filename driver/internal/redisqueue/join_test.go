@@ -295,6 +295,26 @@ func TestJoinOfALapsedProcess(t *testing.T) {
 	}
 }
 
+// TestJoinCountsAsALife: a process that queues again, when it would soon be taken for dead, lives from then on: alone, and with
+// several tickets in one run.
+func TestJoinCountsAsALife(t *testing.T) {
+	t.Parallel()
+	client, p, keys := newJoins(t)
+	lives := keys.Main("name") + ":p"
+	for n := range 2 {
+		client.FlushAll(t.Context())
+		allAnswered(t, p, acquireCall(keys, "name", "holder"))
+		allAnswered(t, p, acquireCall(keys, "name", "early"))
+		now := time.Now()
+		client.ZAdd(t.Context(), lives, redis.Z{Score: float64(now.Add(2 * time.Second).UnixMicro()), Member: "process"})
+		calls := []*Call{acquireCall(keys, "name", "a"), acquireCall(keys, "name", "b")}
+		allAnswered(t, p, calls[n:]...)
+		if left := time.UnixMicro(int64(client.ZScore(t.Context(), lives, "process").Val())).Sub(now); left < Liveness {
+			t.Errorf("with %d tickets: it is taken for dead %v later, want %v", len(calls[n:]), left, Liveness)
+		}
+	}
+}
+
 // TestUnsentAfterItsCallerHasLeft: the call may have been sent empty, so an earlier request counts.
 func TestUnsentAfterItsCallerHasLeft(t *testing.T) {
 	c := acquireCall(Keys{Prefix: "test"}, "name", "a")

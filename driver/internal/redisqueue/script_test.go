@@ -1,7 +1,9 @@
 package redisqueue_test
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -335,12 +337,13 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 	propose := func(id, process, form string) {
 		t.Helper()
 		number++
-		s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 1, process+" 2 0 "))
+		limit := map[bool]string{true: "2", false: "0"}[form[0] == 's' && id != "r"]
+		s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 1, process+" "+limit+" 0 "))
 	}
 	states := func() string {
 		t.Helper()
-		v := s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, "p1", "sa", "sb", "sc", "xw"))
-		reply, err := redisqueue.Ints("heartbeat", v, 6)
+		v := s.run(redisqueue.NewCall(redisqueue.RedlockKeepAlive, []string{s.main}, "p1", "sa", "sb", "sc", "xw", "sr"))
+		reply, err := redisqueue.Ints("heartbeat", v, 7)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -352,27 +355,71 @@ func TestHeartbeatCountsAhead(t *testing.T) {
 		propose(id, "p1", "swn")
 	}
 	propose("w", "p1", "xwn")
-	if got := states(); got != "[1 1 1 1]" {
+	propose("r", "p1", "swn")
+	if got := states(); got != "[1 1 1 1 1]" {
 		t.Errorf("behind an exclusive holder: %s", got)
 	}
 	s.run(redisqueue.NewCall(redisqueue.RedlockRelease, []string{s.main}, "holds", "", ""))
-	if got := states(); got != "[3 1 1 1]" {
+	if got := states(); got != "[3 1 1 1 1]" {
 		t.Errorf("two may hold, and the first is of another process: %s", got)
 	}
 	s.client.ZAdd(t.Context(), s.main+":rp", redis.Z{Score: 1, Member: "p2"})
-	if got := states(); got != "[3 3 1 1]" {
+	if got := states(); got != "[3 3 1 1 1]" {
 		t.Errorf("the process of the first has died: %s", got)
 	}
-	number -= 4
+	number -= 5
 	propose("a", "p1", "swk")
-	if got := states(); got != "[2 3 1 1]" {
+	if got := states(); got != "[2 3 1 1 1]" {
 		t.Errorf("one holds: %s", got)
 	}
 	for _, id := range []string{"a", "b", "c"} {
 		s.leave(true, id)
 	}
-	if got := states(); got != "[0 0 0 3]" {
+	if got := states(); got != "[0 0 0 3 1]" {
 		t.Errorf("those with a limit have gone: %s", got)
+	}
+	s.leave(true, "w")
+	if got := states(); got != "[0 0 0 0 3]" {
+		t.Errorf("a reader is alone: %s", got)
+	}
+}
+
+// TestNotifiesWhoMayHold: a release on a node of Redlock notifies those who may hold then, also behind one who may not, be their
+// limit larger or none, and a writer only if nobody is ahead.
+func TestNotifiesWhoMayHold(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	sub := s.client.Subscribe(t.Context(), "a", "b", "c", "d", "r", "w", "end")
+	t.Cleanup(func() { _ = sub.Close() })
+	for range 7 {
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limits := map[string]string{"a": "1", "b": "1", "c": "3", "d": "1"}
+	for waiters, want := range map[string]string{"abcw": "ac", "abcrw": "acr", "abrdw": "ar", "bcaw": "bc", "rw": "r", "wa": "w"} {
+		s.client.FlushAll(t.Context())
+		for _, id := range append([]string{"holds"}, strings.Split(waiters, "")...) {
+			kind := "s"
+			if id == "holds" || id == "w" {
+				kind = "x"
+			}
+			number++
+			s.ask(true, id, number, time.Minute, kind+"w", id+" "+cmp.Or(limits[id], "0")+" 0 ")
+		}
+		s.leave(true, "holds")
+		s.client.Publish(t.Context(), "end", "end")
+		got := ""
+		for m := range sub.Channel() {
+			if m.Channel == "end" {
+				break
+			}
+			got += m.Channel
+		}
+		if got != want {
+			t.Errorf("of %s are notified %s, want %s", waiters, got, want)
+		}
 	}
 }
 
@@ -551,5 +598,105 @@ func TestFirstIsSilent(t *testing.T) {
 		if after, flags := poll(); after < 0 || after > 1000 || flags&1 == 0 {
 			t.Errorf("redlock %v: behind a process that is silent: after %d ms, flags %d", redlock, after, flags)
 		}
+	}
+}
+
+// TestNumberIsTaken: a number with which a ticket waits on a node of Redlock, of either kind, is given to no other, also where it is
+// larger than all that have held: two grants with one token would not be told apart. Nor does a guess overtake it.
+func TestNumberIsTaken(t *testing.T) {
+	t.Parallel()
+	s := newScript(t)
+	number := time.Now().Add(time.Hour).UnixMicro()
+	propose := func(id, form string, number int64) []any {
+		t.Helper()
+		return s.run(redisqueue.NewCall(redisqueue.RedlockAcquire, []string{s.main, "fences"}, id, number, 60_000, form, "bucket", 1, id+" 0 0 ")).([]any)
+	}
+	for _, kinds := range []string{"xx", "xs", "sx", "ss"} {
+		s.client.FlushAll(t.Context())
+		propose("holds", "xwn", number-10)
+		propose("waits", kinds[:1]+"wn", number)
+		if got := propose("other", kinds[1:]+"wr", number); got[0] != no || got[2] != number {
+			t.Errorf("%s: the number of another: %v, want that it has to be above %d", kinds, got, number)
+		}
+		if got := propose("other", kinds[1:]+"wn", number-1); got[0] != no || got[2] != number {
+			t.Errorf("%s: a guess that would overtake: %v, want that it has to be above %d", kinds, got, number)
+		}
+		if got := propose("other", kinds[1:]+"wr", number-1); got[0] != int64(2) {
+			t.Errorf("%s: a number that nobody has: %v", kinds, got)
+		}
+	}
+}
+
+// TestTryWithALimit: a try that is refused on a node of Redlock says which tickets are ahead, as many as its limit, in order, whether
+// they hold or wait: if a majority has the same, the try is decided. It says of none if another ticket is in the way, leaves nothing
+// of itself, and those who may hold since a lease is over are notified.
+func TestTryWithALimit(t *testing.T) {
+	t.Parallel()
+	s := &shared{newScript(t), true, time.Now().Add(time.Hour).UnixMicro(), make(map[string]int64)}
+	try := func(want ...any) {
+		t.Helper()
+		s.number++
+		s.numbers["try"] = s.number
+		got := s.propose("try", "s", time.Minute, "tn")
+		if len(want) > 0 {
+			want = []any{want}
+		}
+		if got[0] != int64(3) || fmt.Sprint(got[4:]) != fmt.Sprint(want) {
+			t.Errorf("a try: %v, want that it is refused, and %v", got, want)
+		}
+		if s.client.ZScore(t.Context(), s.key("s"), "try").Err() == nil || s.client.HExists(t.Context(), s.key("t"), "try").Val() {
+			t.Error("the try waits")
+		}
+	}
+	s.queue("a", "s", time.Minute)
+	s.queue("b", "s", time.Minute)
+	s.queue("c", "s", time.Minute)
+	s.queue("d", "s", time.Minute)
+	try("a", "b")
+	s.leave(true, "a")
+	try("b", "c")
+	if s.propose("c", "s", time.Minute, "wk")[0] != yes {
+		t.Fatal("the first of two waiters does not hold")
+	}
+	try("b", "c")
+	s.queue("e", "s", time.Minute)
+	notified := s.listen("d")
+	s.client.ZAdd(t.Context(), s.key("e"), redis.Z{Score: 1, Member: "b"}, redis.Z{Score: 1, Member: "c"}) // their leases are over
+	try("d", "e")
+	if got := notified(); len(got) == 0 || got[0] != "g" {
+		t.Errorf("the first waiter is notified of %q, want of a grant", got)
+	}
+	s.client.ZAdd(t.Context(), s.key("p"), redis.Z{Score: 1, Member: "d"}) // its process is dead
+	s.queue("f", "s", time.Minute)
+	try("e", "f")
+	s.queue("x", "x", time.Minute)
+	try()
+	for _, id := range []string{"e", "f"} {
+		s.leave(true, id)
+	}
+	if s.propose("x", "x", time.Minute, "wk")[0] != yes {
+		t.Fatal("the first waiter does not hold")
+	}
+	try()
+	s.queue("try", "s", time.Minute)
+	s.queue("g", "s", time.Minute)
+	s.number = s.numbers["try"] - 1
+	try() // its ticket, which waits
+}
+
+// TestNextOfSeveral: a ticket that takes a permit whose lease is over leaves others, and their waiter is notified.
+func TestNextOfSeveral(t *testing.T) {
+	t.Parallel()
+	s := &shared{newScript(t), true, time.Now().Add(time.Hour).UnixMicro(), make(map[string]int64)}
+	for _, id := range []string{"a", "b", "first", "second"} {
+		s.queue(id, "s", time.Minute)
+	}
+	s.client.ZAdd(t.Context(), s.key("e"), redis.Z{Score: 1, Member: "a"}, redis.Z{Score: 1, Member: "b"})
+	notified := s.listen("second")
+	if s.propose("first", "s", time.Minute, "wk")[0] != yes {
+		t.Fatal("the first waiter does not hold")
+	}
+	if got := notified(); !slices.Equal(got, []string{"g"}) {
+		t.Errorf("the next waiter is notified of %q, want of a grant", got)
 	}
 }

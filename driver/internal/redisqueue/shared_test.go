@@ -281,6 +281,24 @@ func TestFirstPolls(t *testing.T) {
 	})
 }
 
+// TestFirstPollsForAPermit: that process is to poll when the first of several leases ends, and to poll all the time beside another
+// library, which notifies nobody.
+func TestFirstPollsForAPermit(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		s.queue("long", "s", time.Minute)
+		s.queue("short", "s", 20*time.Second)
+		s.queue("waits", "s", time.Minute)
+		if after, flags, _ := s.heartbeat("waits", "s"); flags&3 != 1 || after < 15_000 || after > 20_000 {
+			t.Errorf("beside permits: in %d ms, flags %d, want in 20 s, and to poll then", after, flags)
+		}
+		s.client.Set(t.Context(), s.main, "theirs", 20*time.Second)
+		if after, flags, _ := s.heartbeat("waits", "s"); flags&3 != 3 || after < 15_000 || after > 20_000 {
+			t.Errorf("beside another library: in %d ms, flags %d, want in 20 s, and that it is another one", after, flags)
+		}
+	})
+}
+
 // TestLapsedHeartbeat: a heartbeat that comes too late does not bring tickets back.
 func TestLapsedHeartbeat(t *testing.T) {
 	t.Parallel()
@@ -299,6 +317,25 @@ func TestLapsedHeartbeat(t *testing.T) {
 			}
 			if s.client.HExists(t.Context(), s.key("t"), "early").Val() {
 				t.Errorf("%s: the record of a dead ticket stays", kind)
+			}
+		}
+	})
+}
+
+// TestQueuesAgain: a process that queues again, when it would soon be taken for dead, lives from then on.
+func TestQueuesAgain(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		for _, kind := range []string{"x", "s"} {
+			s.client.FlushAll(t.Context())
+			s.queue("holds", "x", time.Minute)
+			s.queue("id", kind, time.Minute)
+			now := time.Now()
+			s.client.ZAdd(t.Context(), s.key("p"), redis.Z{Score: float64(now.Add(2 * time.Second).UnixMicro()), Member: "id"})
+			s.number++
+			s.ask(s.redlock, "again", s.number, time.Minute, kind+"w", s.record("id", kind))
+			if left := time.UnixMicro(int64(s.client.ZScore(t.Context(), s.key("p"), "id").Val())).Sub(now); left < redisqueue.Liveness {
+				t.Errorf("%s: it is taken for dead %v later, want %v", kind, left, redisqueue.Liveness)
 			}
 		}
 	})
@@ -330,4 +367,38 @@ func TestPermitsAhead(t *testing.T) {
 	want("a", 1)
 	want("b", 1, "a")
 	want("c", 2)
+}
+
+// TestInspectShowsWhoLives: a permit whose lease is over is not shown, nor is a waiter whose process is dead, nor any permit where the
+// main key is gone.
+func TestInspectShowsWhoLives(t *testing.T) {
+	t.Parallel()
+	bothQueues(t, func(t *testing.T, s *shared) {
+		shows := func(what string, want ...string) {
+			t.Helper()
+			script := redisqueue.Inspect
+			if s.redlock {
+				script = redisqueue.RedlockInspect
+			}
+			var ids []string
+			list := s.run(redisqueue.NewCall(script, []string{s.main})).([]any)
+			for _, e := range append(list[3].([]any), list[4].([]any)...) {
+				ids = append(ids, e.([]any)[0].(string))
+			}
+			if slices.Sort(ids); !slices.Equal(ids, want) {
+				t.Errorf("%s: %q are shown, want %q", what, ids, want)
+			}
+		}
+		for _, id := range []string{"a", "b", "c", "d"} {
+			s.queue(id, "s", time.Minute)
+		}
+		s.queue("e", "x", time.Minute)
+		shows("two of five hold", "a", "b", "c", "d", "e")
+		s.client.ZAdd(t.Context(), s.key("e"), redis.Z{Score: 1, Member: "a"})
+		shows("a lease is over", "b", "c", "d", "e")
+		s.client.ZAdd(t.Context(), s.key("p"), redis.Z{Score: 1, Member: "c"}, redis.Z{Score: 1, Member: "e"})
+		shows("processes are dead", "b", "d")
+		s.client.Del(t.Context(), s.main)
+		shows("the main key is gone", "d")
+	})
 }

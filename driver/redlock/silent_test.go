@@ -1,0 +1,76 @@
+package redlock
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/testbed"
+)
+
+// A node that is silent does not hold Inspect up: the core asks by it whether the store answers those who wait, and takes a
+// store that needs a second for it for one that is away.
+func TestInspectBesideASilentNode(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t, WithNodeTimeout(time.Minute))
+	x.members[2].Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := x.d.Inspect(ctx, "name"); err != nil {
+		t.Error(err)
+	}
+}
+
+// The error of a renewal that the nodes which answered do not decide says that they differ, not that they were too few.
+func TestAnswersDiffer(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t)
+	h := x.acquireForAMinute("id")
+	x.until("held on all nodes", func() bool { return x.holds(0) && x.holds(1) && x.holds(2) })
+	x.members[2].Pause()
+	x.direct[1].Del(t.Context(), x.key())
+	err := x.d.Renew(t.Context(), h, time.Minute)
+	if !driver.IsUnavailable(err) || !strings.Contains(err.Error(), "2 of 3 nodes answered, and differ") {
+		t.Error(err)
+	}
+}
+
+// Nor does one to which no connection can be made hold up what all nodes are asked for at once, whatever the client's dial timeout is.
+func TestListBesideAnUnreachableNode(t *testing.T) {
+	t.Parallel()
+	var clients []redis.UniversalClient
+	for i, m := range testbed.RedisN(t, 3).Members {
+		o := &redis.Options{Addr: m.Addr(), DialTimeout: time.Minute}
+		if i == 2 {
+			o.Dialer = func(context.Context, string, string) (net.Conn, error) {
+				<-t.Context().Done() // the end of the test
+				return nil, context.Cause(t.Context())
+			}
+		}
+		c := redis.NewClient(o)
+		t.Cleanup(func() { _ = c.Close() })
+		clients = append(clients, c)
+	}
+	d, err := New(clients, WithNodeTimeout(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := d.Acquire(ctx, driver.Request{Name: "name", ID: "id", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := d.List(ctx); err != nil || !slices.Equal(names, []string{"name"}) {
+		t.Errorf("listed: %q, %v", names, err)
+	}
+	if _, err := d.ServerVersion(ctx); err != nil {
+		t.Error(err)
+	}
+}
