@@ -112,12 +112,9 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	d.listen()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)()
 	r := newRound(d, func(v any) ([]string, error) { return v.([]string), nil })
 	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
-	scan := func(n *node) (any, error) { return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs") }
+	scan := func(ctx context.Context, n *node) (any, error) { return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs") }
 	if err := r.do(ctx, scan); err != nil {
 		return nil, err
 	}
@@ -164,7 +161,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 	r := newRound(d, func(v any) (string, error) { return v.(string), nil })
 	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
-	if err := r.do(ctx, func(n *node) (any, error) { return redisqueue.ServerVersion(ctx, n.client) }); err != nil {
+	if err := r.do(ctx, func(ctx context.Context, n *node) (any, error) { return redisqueue.ServerVersion(ctx, n.client) }); err != nil {
 		return "", err
 	}
 	r.mu.Lock()

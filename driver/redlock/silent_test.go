@@ -41,7 +41,8 @@ func TestAnswersDiffer(t *testing.T) {
 	}
 }
 
-// Nor does one to which no connection can be made hold up what all nodes are asked for at once, whatever the client's dial timeout is.
+// Nor does one to which no connection can be made hold up what all nodes are asked for at once, whatever the client's dial timeout is,
+// and nothing waits for it after Close.
 func TestListBesideAnUnreachableNode(t *testing.T) {
 	t.Parallel()
 	var clients []redis.UniversalClient
@@ -72,5 +73,16 @@ func TestListBesideAnUnreachableNode(t *testing.T) {
 	}
 	if _, err := d.ServerVersion(ctx); err != nil {
 		t.Error(err)
+	}
+	_ = d.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.life.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		t.Error("a request to that node is left after Close")
 	}
 }
