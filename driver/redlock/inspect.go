@@ -114,7 +114,9 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	d.listen()
 	r := newRound(d, func(v any) ([]string, error) { return v.([]string), nil })
 	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
-	scan := func(ctx context.Context, n *node) (any, error) { return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs") }
+	scan := func(ctx context.Context, n *node) (any, error) {
+		return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs")
+	}
 	if err := r.do(ctx, scan); err != nil {
 		return nil, err
 	}
