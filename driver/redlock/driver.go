@@ -100,7 +100,7 @@ func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = pre
 func WithKeyForm(form string) Option { return func(o *options) { o.keyForm = form } }
 
 // WithNodeTimeout sets how long one node may take to answer one request; the default is a
-// second. While a majority answers sooner, no call but List and ServerVersion waits that long:
+// second. While a majority gives one answer sooner, no call but List and ServerVersion waits that long:
 // it is the time after which a missing majority is noticed. It should be much shorter than the TTLs in use.
 func WithNodeTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 

@@ -18,18 +18,18 @@ import (
 // alone, so that Break removes no other holder. Keys that are no strings all have the same.
 const Foreign = redisqueue.Foreign
 
-// others is how long Inspect waits for the other nodes once a majority has answered.
+// others is how long Inspect waits for the other nodes once a majority has answered, and they change nothing that counts.
 const others = 100 * time.Millisecond
 
 // Inspect implements driver.Driver. A ticket is in the queue if it is on a majority of
-// the nodes, or may be, judging by the nodes that answer. While some do not answer, that shows, too, what a try whose process
-// has died has left on a few: it may have the number of a ticket that is on the others.
+// the nodes, or may be, judging by the nodes that answer within their timeout. While some do not answer, that shows, too, what a try
+// whose process has died has left on a few: it may have the number of a ticket that is on the others.
 func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	if err := d.mayUse(ctx, name, false); err != nil {
 		return nil, err
 	}
 	r := newRound(d, d.parseQueue)
-	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, others
+	r.enough, r.rest = func() bool { return r.answered() >= d.quorum && d.agreed(r.answers, d.least(r.answered())) }, others
 	keys := []string{d.keys.Main(name)}
 	err := r.ask(ctx, func(*node) *redisqueue.Call { return d.keys.Call(redisqueue.RedlockInspect, keys) })
 	if err != nil {
@@ -46,6 +46,13 @@ func (d *Driver) Inspect(ctx context.Context, name string) ([]driver.Ticket, err
 // least is on how many of the nodes that answered a ticket must be, at least, if it is on
 // a majority of all.
 func (d *Driver) least(answered int) int { return max(1, answered-d.minority()) }
+
+// agreed reports whether each ticket that may be on a majority, or may hold on one, does so on the nodes that have answered.
+func (d *Driver) agreed(views [][]driver.Ticket, least int) bool {
+	return slices.EqualFunc(d.merge(views, least), d.merge(views, d.quorum), func(a, b driver.Ticket) bool {
+		return a.ID == b.ID && a.Token == b.Token && a.Held == b.Held
+	})
+}
 
 // merge makes one queue of what the nodes have.
 func (d *Driver) merge(views [][]driver.Ticket, least int) []driver.Ticket {
@@ -112,12 +119,11 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	d.listen()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)()
 	r := newRound(d, func(v any) ([]string, error) { return v.([]string), nil })
 	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
-	scan := func(n *node) (any, error) { return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs") }
+	scan := func(ctx context.Context, n *node) (any, error) {
+		return d.keys.Names(ctx, n.client, form.Word, ":rx", ":rs")
+	}
 	if err := r.do(ctx, scan); err != nil {
 		return nil, err
 	}
@@ -167,7 +173,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 func (d *Driver) ServerVersion(ctx context.Context) (string, error) {
 	r := newRound(d, func(v any) (string, error) { return v.(string), nil })
 	r.enough, r.rest = func() bool { return r.answered() >= d.quorum }, d.timeout
-	if err := r.do(ctx, func(n *node) (any, error) { return redisqueue.ServerVersion(ctx, n.client) }); err != nil {
+	if err := r.do(ctx, func(ctx context.Context, n *node) (any, error) { return redisqueue.ServerVersion(ctx, n.client) }); err != nil {
 		return "", err
 	}
 	r.mu.Lock()

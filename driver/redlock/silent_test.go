@@ -27,6 +27,42 @@ func TestInspectBesideASilentNode(t *testing.T) {
 	}
 }
 
+// A node that is merely slow is waited for if it decides whether a ticket is on a majority: a try whose process has died may have left
+// one on a single node.
+func TestInspectBesideASlowNode(t *testing.T) {
+	t.Parallel()
+	for what, on := range map[string][]int{"on one node": {0}, "on the slow node, too": {0, 2}, "on the others": {0, 1}} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			x := newTrio(t, WithNodeTimeout(time.Minute))
+			tk, number := x.ticket(), x.d.numbers.guess()
+			for _, node := range on {
+				x.send(node, x.d.acquireCall(tk, time.Minute, number, 1, orLeave, guessed))
+			}
+			x.members[2].Pause()
+			shown := make(chan []driver.Ticket, 1)
+			go func() {
+				queue, err := x.d.Inspect(t.Context(), "name")
+				if err != nil {
+					t.Error(err)
+				}
+				shown <- queue
+			}()
+			var queue []driver.Ticket
+			select {
+			case queue = <-shown:
+				x.members[2].Resume()
+			case <-time.After(5 * others):
+				x.members[2].Resume()
+				queue = <-shown
+			}
+			if held := len(queue) == 1 && queue[0].Held; held != (len(on) == 2) || !held && len(queue) > 0 {
+				t.Errorf("%+v", queue)
+			}
+		})
+	}
+}
+
 // The error of a renewal that the nodes which answered do not decide says that they differ, not that they were too few.
 func TestAnswersDiffer(t *testing.T) {
 	t.Parallel()
@@ -41,7 +77,8 @@ func TestAnswersDiffer(t *testing.T) {
 	}
 }
 
-// Nor does one to which no connection can be made hold up what all nodes are asked for at once, whatever the client's dial timeout is.
+// Nor does one to which no connection can be made hold up what all nodes are asked for at once, whatever the client's dial timeout is,
+// and nothing waits for it after Close.
 func TestListBesideAnUnreachableNode(t *testing.T) {
 	t.Parallel()
 	var clients []redis.UniversalClient
@@ -72,5 +109,16 @@ func TestListBesideAnUnreachableNode(t *testing.T) {
 	}
 	if _, err := d.ServerVersion(ctx); err != nil {
 		t.Error(err)
+	}
+	_ = d.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.life.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		t.Error("a request to that node is left after Close")
 	}
 }

@@ -83,12 +83,14 @@ func (r *round[T]) ask(ctx context.Context, form func(n *node) *redisqueue.Call)
 	return r.wait(ctx, t.C)
 }
 
-// do calls f for each node, in a goroutine of its own.
-func (r *round[T]) do(ctx context.Context, f func(n *node) (any, error)) error {
+// do calls f for each node, in a goroutine of its own, with a context that ends with the round.
+func (r *round[T]) do(ctx context.Context, f func(ctx context.Context, n *node) (any, error)) error {
+	lasting, cancel := context.WithCancel(ctx)
+	defer cancel()
 	r.pending = len(r.d.nodes)
 	for i, n := range r.d.nodes {
 		ok := r.d.life.Go(func() {
-			v, err := f(n)
+			v, err := f(lasting, n)
 			r.answer(i, v, err)
 		})
 		if !ok {
@@ -285,7 +287,7 @@ func (d *Driver) majorityOf(errs []error) error {
 func (d *Driver) checkServers(ctx context.Context) error {
 	r := newRound(d, func(v any) (error, error) { e, _ := v.(error); return e, nil })
 	r.enough = func() bool { return r.answered() >= d.quorum }
-	if err := r.do(ctx, func(n *node) (any, error) { return redisqueue.CheckServer(ctx, n.client), nil }); err != nil {
+	if err := r.do(ctx, func(ctx context.Context, n *node) (any, error) { return redisqueue.CheckServer(ctx, n.client), nil }); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -358,11 +360,9 @@ func (d *Driver) listen() {
 
 // await waits until a majority can notify this process of a grant.
 func (d *Driver) await(ctx context.Context) error {
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
 	r := newRound(d, readAny)
 	r.enough = func() bool { return r.answered() >= d.quorum || len(d.nodes)-r.pending-r.answered() > d.minority() }
-	err := r.do(ctx, func(n *node) (any, error) { return nil, n.listener.Await(waiting, d.life.Done()) })
+	err := r.do(ctx, func(ctx context.Context, n *node) (any, error) { return nil, n.listener.Await(ctx, d.life.Done()) })
 	switch {
 	case d.life.Closed():
 		return driver.ErrClosed

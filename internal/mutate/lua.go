@@ -89,7 +89,7 @@ func luaMutants(src string) []luaMutant {
 		switch text := t.text(i); text {
 		case "if", "elseif", "while":
 			end := i
-			for t.text(end) != "then" && t.text(end) != "do" {
+			for end < len(t.tokens) && t.text(end) != "then" && t.text(end) != "do" { // the word may be in a string
 				end++
 			}
 			t.add("true", t.tokens[i+1][0], t.tokens[end-1][1], "true")

@@ -88,6 +88,7 @@ const luaSubject = `-- least returns the least of three.
 local a, b, c = ...
 local n = math.min(a, b)
 if c and c < n then return c end
+local name = "if"
 return n -- or nil
 `
 
