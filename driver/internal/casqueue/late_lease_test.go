@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -94,4 +95,41 @@ func TestHeartbeatAfterSuspension(t *testing.T) {
 	if <-removed; err == nil {
 		b.Error("a lease was renewed whose ticket is gone")
 	}
+}
+
+// A renewal does not wait for a change of another ticket that the store does not answer: the lease could end meanwhile.
+func TestRenewalBesideUnansweredChange(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		r := request("a", "1")
+		h := r.Hold(b.take(e, r).Token)
+		p.with(func(verb, key string) fault {
+			if verb == "put" {
+				return silent
+			}
+			return fine
+		})
+		failed := make(chan error, 1)
+		go func() {
+			waiter := request("a", "2")
+			waiter.Wait = true
+			_, err := e.Acquire(b.Context(), waiter)
+			failed <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		if err := e.Renew(ctx, h, r.TTL); err != nil {
+			b.Errorf("while a change is being written: %v", err)
+		}
+		if err := <-failed; !errors.Is(err, errSilent) {
+			b.Fatal(err)
+		}
+		ctx, cancel = context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		if err := e.Renew(ctx, h, r.TTL); err != nil {
+			b.Errorf("after a change was not answered: %v", err)
+		}
+		p.with(nil)
+	})
 }
