@@ -333,7 +333,7 @@ func (e *Engine) loseMissing(f *file) {
 // granted accepts a grant. If the core renews the lease, and the ticket was certainly alive a moment ago, the lease is
 // provisional, and no write is needed. With mu held.
 func (e *Engine) granted(t *ticket, r *record, now time.Time) {
-	if t.renewed && !t.minHold && r.Lease == 0 && elapsed(t.alive, now) < t.life()/2 {
+	if t.renewed && !t.minHold && r.Lease == 0 && now.Sub(t.alive) < t.life()/2 {
 		t.state, t.since = held, now
 		delete(e.waiting, t)
 		t.grant = driver.Grant{Token: r.Token, Asked: t.alive}

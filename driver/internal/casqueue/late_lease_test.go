@@ -137,29 +137,3 @@ func TestRenewalBesideUnansweredChange(t *testing.T) {
 		p.with(nil)
 	})
 }
-
-// A waiter whose machine was suspended for longer than its life has its lease written when it is granted: others may have read
-// its last heartbeat, and be about to remove the ticket.
-func TestGrantAfterSuspension(t *testing.T) {
-	b := &bed{t, newFake()} // in no bubble, which has no monotonic clock
-	holder, _ := b.open()
-	r := request("a", "1")
-	h := r.Hold(b.take(holder, r).Token)
-	e, _ := b.open()
-	waiter := request("a", "2")
-	got := b.waits(e, waiter)
-	e.mu.Lock()
-	setBack(&e.tickets["2"].alive, 20*time.Second)
-	e.mu.Unlock()
-	if err := holder.Release(b.Context(), h); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-got; err != nil {
-		t.Fatal(err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.tickets["2"].leased {
-		t.Error("granted by a heartbeat from before the suspension")
-	}
-}
