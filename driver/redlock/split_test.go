@@ -70,3 +70,26 @@ func TestSplitBesideASilentNode(t *testing.T) {
 		t.Errorf("after %v: %v", took, err)
 	}
 }
+
+// A try waits for a slow node that can still make a majority for it.
+func TestTryBesideASlowNode(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t, patient)
+	tk := x.d.newTicket(driver.Request{Name: "name", ID: "a", TTL: time.Minute})
+	x.send(0, x.d.acquireCall(tk, time.Minute, x.d.numbers.guess(), tk.attempts.Add(1), orLeave, guessed))
+	x.ways[2].Cut()
+	tried := make(chan error, 1)
+	go func() {
+		_, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "try", TTL: time.Minute})
+		tried <- err
+	}()
+	select {
+	case err := <-tried:
+		t.Error("before the slow node has answered:", err)
+	case <-time.After(time.Second): // for longer than it takes to ask again until it gives up
+		x.ways[2].Heal()
+		if err := <-tried; err != nil {
+			t.Error(err)
+		}
+	}
+}
