@@ -89,12 +89,14 @@ func (p *proposal) hasten() {
 	})
 }
 
-// vain reports whether another proposal is better than to wait for the last nodes: its number is too small, or the ticket was
-// queued by a node on which it may hold by now. With mu held.
+// vain reports whether another proposal is better than to wait for the last nodes: its number is too small, they do not make
+// a majority that holds, or the ticket was queued by a node on which it may hold by now. With mu held.
 func (p *proposal) vain() bool {
 	switch p.judge(0) {
 	case tooSmall:
 		return !p.again
+	case split:
+		return p.counted(holds)+p.pending < p.d.quorum
 	case inQueue:
 		for i, a := range p.answers {
 			if p.news&(1<<i) != 0 && p.errs[i] == nil && a.what == queued {

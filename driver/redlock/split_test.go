@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -51,5 +52,44 @@ func TestBlockedOnEachNodeByAnother(t *testing.T) {
 				t.Errorf("outcome %d, want %d; %v", p.outcome, c.want, err)
 			}
 		})
+	}
+}
+
+// A try that cannot get a majority any more does not wait for a silent node before it asks again.
+func TestSplitBesideASilentNode(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t, patient)
+	for i, id := range []string{"a", "b"} {
+		tk := x.d.newTicket(driver.Request{Name: "name", ID: id, TTL: time.Minute})
+		x.send(i, x.d.acquireCall(tk, time.Minute, x.d.numbers.guess(), tk.attempts.Add(1), orLeave, guessed))
+	}
+	x.members[2].Pause()
+	asked := time.Now()
+	_, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "try", TTL: time.Minute})
+	if took := time.Since(asked); !errors.Is(err, driver.ErrNotAcquired) || took > 9*time.Second {
+		t.Errorf("after %v: %v", took, err)
+	}
+}
+
+// A try waits for a slow node that can still make a majority for it.
+func TestTryBesideASlowNode(t *testing.T) {
+	t.Parallel()
+	x := newTrio(t, patient)
+	tk := x.d.newTicket(driver.Request{Name: "name", ID: "a", TTL: time.Minute})
+	x.send(0, x.d.acquireCall(tk, time.Minute, x.d.numbers.guess(), tk.attempts.Add(1), orLeave, guessed))
+	x.ways[2].Cut()
+	tried := make(chan error, 1)
+	go func() {
+		_, err := x.d.Acquire(t.Context(), driver.Request{Name: "name", ID: "try", TTL: time.Minute})
+		tried <- err
+	}()
+	select {
+	case err := <-tried:
+		t.Error("before the slow node has answered:", err)
+	case <-time.After(time.Second): // for longer than it takes to ask again until it gives up
+		x.ways[2].Heal()
+		if err := <-tried; err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -3,8 +3,9 @@ package casqueue
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -30,6 +31,10 @@ func TestLateShorterLease(t *testing.T) {
 			b.Fatal(err)
 		}
 		p.arrive()
+		puts := b.count("put")
+		if err := e.Renew(b.Context(), h, r.TTL); err != nil || b.count("put") > puts {
+			b.Errorf("renewed with %d writes, which is settled: %v", b.count("put")-puts, err)
+		}
 		if took := b.ended(e, "a"); took < r.TTL-time.Second {
 			b.Errorf("the lease ended %v after it was renewed for %v", took, r.TTL)
 		}
@@ -64,34 +69,71 @@ func TestRenewalBesideShorterOne(t *testing.T) {
 	})
 }
 
+// losing is a store that forgets the queues once they have been read.
+type losing struct {
+	*process
+	armed atomic.Bool
+}
+
+func (l *losing) Get(ctx context.Context, keys ...string) ([]Document, error) {
+	docs, err := l.process.Get(ctx, keys...)
+	if l.armed.Swap(false) {
+		l.lose(":q:")
+	}
+	return docs, err
+}
+
 // A heartbeat does not renew the lease of a holder whose machine was suspended for longer than its life, though its monotonic
 // clock stood still: others may have read the one before, and be about to remove the ticket.
 func TestHeartbeatAfterSuspension(t *testing.T) {
 	b := &bed{t, newFake()} // in no bubble, which has no monotonic clock
-	e, p := b.open()
+	l := &losing{process: &process{fake: b.fake}}
+	e, _ := b.open(func(o *Options) { o.Store = l })
 	r := request("a", "1")
 	h := r.Hold(b.take(e, r).Token)
 	e.mu.Lock()
 	setBack(&e.tickets["1"].alive, 20*time.Second)
 	setBack(&e.files[e.key("a")].putSent, 20*time.Second)
 	e.mu.Unlock()
-	read, removed := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	p.with(func(verb, _ string) fault {
-		if verb == "get" { // the queue, with the ticket
-			once.Do(func() { close(read) })
-			return slow
-		}
-		return fine
-	})
-	go func() {
-		defer close(removed)
-		<-read
-		time.Sleep(10 * time.Millisecond)
-		b.lose(":q:") // as by another process, which has found the ticket expired before the heartbeat
-	}()
-	err := e.Renew(b.Context(), h, r.TTL)
-	if <-removed; err == nil {
+	l.armed.Store(true) // as if another process, which has found the ticket expired before the heartbeat, removed it
+	if err := e.Renew(b.Context(), h, r.TTL); err == nil {
 		b.Error("a lease was renewed whose ticket is gone")
 	}
+}
+
+// A renewal does not wait for a change of another ticket that the store does not answer: the lease could end meanwhile.
+func TestRenewalBesideUnansweredChange(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		r := request("a", "1")
+		h := r.Hold(b.take(e, r).Token)
+		p.with(func(verb, key string) fault {
+			if verb == "put" {
+				return silent
+			}
+			return fine
+		})
+		failed := make(chan error, 1)
+		go func() {
+			waiter := request("a", "2")
+			waiter.Wait = true
+			_, err := e.Acquire(b.Context(), waiter)
+			failed <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		if err := e.Renew(ctx, h, r.TTL); err != nil {
+			b.Errorf("while a change is being written: %v", err)
+		}
+		if err := <-failed; !errors.Is(err, errSilent) {
+			b.Fatal(err)
+		}
+		ctx, cancel = context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		if err := e.Renew(ctx, h, r.TTL); err != nil {
+			b.Errorf("after a change was not answered: %v", err)
+		}
+		p.with(nil)
+	})
 }

@@ -92,8 +92,8 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		as = t.notShorter(ttl, t.ttl, now)
 	}
 	forgotten := keepTickets - min(as/2, keepTickets*3/4) // the store may forget the document soon
-	settled := !f.writing && !f.unanswered                // no change is on its way that may shorten the lease
-	if settled && t.leased && !t.fixed && as == t.ttl && t.renewable(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
+	t.unsure = t.unsure && f.unanswered
+	if t.changes == 0 && !t.unsure && t.leased && !t.fixed && as == t.ttl && t.renewable(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}
@@ -113,6 +113,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	t := e.held(&h)
 	if t != nil { // now, since seen is of now
 		d = min(d, time.Until(t.promised))
+		t.changes++
 	}
 	e.mu.Unlock()
 	if t == nil {
@@ -141,6 +142,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 		return true, nil
 	}
 	c.done = func(_ time.Time, err error) {
+		t.changed(c)
 		if t.shortened = false; err == nil || errors.Is(err, driver.ErrLost) {
 			e.forget(t)
 		}
@@ -171,11 +173,18 @@ func (t *ticket) notShorter(ttl, has time.Duration, now time.Time) time.Duration
 	return ttl
 }
 
+// changed notes that a change of the lease has ended. With mu held.
+func (t *ticket) changed(c *change) {
+	t.changes--
+	t.unsure = t.unsure || c.unsure
+}
+
 // begin returns the change that begins the lease of a ticket, or begins it anew. It removes a held ticket whose lease
-// is over instead.
+// is over instead. With mu held.
 func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from state) *change {
 	var written record
 	c := &change{ctx: ctx, urgent: true}
+	t.changes++
 	c.apply = func(d *document, _ bool) (bool, error) {
 		q := d.find(t.name)
 		i := q.index(t.id)
@@ -197,6 +206,7 @@ func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from s
 		return true, nil
 	}
 	c.done = func(sent time.Time, err error) {
+		t.changed(c)
 		switch {
 		case t.state != from:
 		case errors.Is(err, driver.ErrLost):
