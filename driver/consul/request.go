@@ -121,7 +121,7 @@ func filtered(meta *api.QueryMeta) error {
 	return errFiltered
 }
 
-var errFiltered = errors.New("the ACL token may not read all keys below the prefix, or the session")
+var errFiltered = errors.New("the ACL token may not read all keys below the prefix")
 
 // A rollback says that Consul refused a transaction as a whole: nothing of it
 // was done.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,44 +116,58 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// A token that loses the right to read sessions does not make the driver believe that its session is over, not even beside a
-// leader that does not know the session yet.
+// A token that loses the right to sessions does not make the driver believe that its session is over, not even beside a
+// leader that does not know the session yet. Consul says that it leaves sessions out only if the request has a token.
 func TestRightOfSessionsIsTaken(t *testing.T) {
 	t.Parallel()
 	srv := testbed.Consul(t, testbed.ACL(management))
 	admin, all := newClient(t, srv.Addr()), &api.WriteOptions{Token: management}
 	const keys = `key_prefix "locker/" { policy = "write" }`
-	policy, _, err := admin.ACL().PolicyCreate(&api.ACLPolicy{Name: "taken", Rules: keys + ` session_prefix "" { policy = "write" }`}, all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, _, err := admin.ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLTokenPolicyLink{{ID: policy.ID}}}, all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &tampered{RoundTripper: newTransport(t)}
-	client, err := api.NewClient(&api.Config{Address: srv.Addr(), Token: token.SecretID, HttpClient: &http.Client{Transport: w}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := consul.New(client, consul.WithPrefix(prefixOf(t)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
-	h := get(t, d, request(t.Name()))
-	policy.Rules = keys
-	if _, _, err := admin.ACL().PolicyUpdate(policy, all); err != nil {
-		t.Fatal(err)
-	}
-	w.with(func(r *http.Request) (*http.Response, error) {
-		if strings.HasPrefix(r.URL.Path, "/v1/session/renew/") {
-			return reply(r, http.StatusNotFound, "Session id not found")
-		}
-		return nil, nil
-	})
-	if err := d.Renew(t.Context(), h, 10*time.Second); err == nil || errors.Is(err, driver.ErrLost) {
-		t.Errorf("Renew: %v, want an error that is not ErrLost", err)
+	for _, anonymous := range []bool{false, true} {
+		t.Run(fmt.Sprint("anonymous=", anonymous), func(t *testing.T) {
+			policy, _, err := admin.ACL().PolicyCreate(&api.ACLPolicy{
+				Name: fmt.Sprintf("taken-%v", anonymous), Rules: keys + ` session_prefix "" { policy = "write" }`,
+			}, all)
+			if err != nil {
+				t.Fatal(err)
+			}
+			token := &api.ACLToken{Policies: []*api.ACLTokenPolicyLink{{ID: policy.ID}}}
+			if anonymous {
+				token.AccessorID = "00000000-0000-0000-0000-000000000002"
+				token, _, err = admin.ACL().TokenUpdate(token, all)
+				token.SecretID = ""
+			} else {
+				token, _, err = admin.ACL().TokenCreate(token, all)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &tampered{RoundTripper: newTransport(t)}
+			client, err := api.NewClient(&api.Config{Address: srv.Addr(), Token: token.SecretID, HttpClient: &http.Client{Transport: w}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := consul.New(client, consul.WithPrefix(prefixOf(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Close() })
+			h := get(t, d, request(t.Name()))
+			policy.Rules = keys
+			if _, _, err := admin.ACL().PolicyUpdate(policy, all); err != nil {
+				t.Fatal(err)
+			}
+			var asked atomic.Int64
+			w.with(func(r *http.Request) (*http.Response, error) {
+				if strings.HasPrefix(r.URL.Path, "/v1/session/renew/") && asked.Add(1) == 1 {
+					return reply(r, http.StatusNotFound, "Session id not found")
+				}
+				return nil, nil
+			})
+			if err := d.Renew(t.Context(), h, 10*time.Second); err == nil || errors.Is(err, driver.ErrLost) {
+				t.Errorf("Renew: %v, want an error that is not ErrLost", err)
+			}
+		})
 	}
 }
 

@@ -91,25 +91,26 @@ func (s *store) open(ctx context.Context, class time.Duration, behavior string) 
 }
 
 // KeepAlive implements kvqueue.Store. A leader that has just been started or elected
-// may answer that there is no such session, because it has not read its log yet. Only
-// an exact read proves it.
+// may answer that there is no such session, because it has not read its log yet. An exact
+// read waits for that, but shows no session to a token that may not read it. So only the
+// next answer proves it: such a token is refused if the session is there.
 func (s *store) KeepAlive(ctx context.Context, session string) error {
-	var out []struct{ ID string }
-	_, err := s.client.Raw().Write("/v1/session/renew/"+session, nil, &out, s.write(ctx))
-	if err == nil && len(out) == 1 || err != nil && statusOf(err) != http.StatusNotFound {
-		return err
+	for ready := false; ; ready = true {
+		var out []struct{ ID string }
+		_, err := s.client.Raw().Write("/v1/session/renew/"+session, nil, &out, s.write(ctx))
+		if err == nil && len(out) == 1 || err != nil && statusOf(err) != http.StatusNotFound {
+			return err
+		}
+		if ready {
+			return kvqueue.ErrSessionOver
+		}
+		switch there, _, err := s.client.Session().Info(session, s.exact(ctx)); {
+		case err != nil:
+			return err
+		case there != nil:
+			return errNotReady
+		}
 	}
-	there, meta, err := s.client.Session().Info(session, s.exact(ctx))
-	if err == nil {
-		err = filtered(meta)
-	}
-	switch {
-	case err != nil:
-		return err
-	case there != nil:
-		return errNotReady
-	}
-	return kvqueue.ErrSessionOver
 }
 
 // errNotReady says that a server does not know yet what it has on its disk.

@@ -86,7 +86,7 @@ func (s *store) insist(ctx context.Context, ask func(context.Context) error) err
 		if err == nil || !isTransient(err) || time.Now().After(until) {
 			return rpctypes.Error(err)
 		}
-		bound *= 2 // it may be slow
+		bound = min(2*bound, insistBound) // it may be slow
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():

@@ -97,6 +97,34 @@ func TestWatchEndsIfThePastIsNotTold(t *testing.T) {
 	}
 }
 
+// A server that is slow is given the time that the engine says.
+func TestWatchBesideASlowServer(t *testing.T) {
+	t.Parallel()
+	var slow atomic.Bool
+	s, ticket := onStore(t, false, grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+		cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if slow.Load() {
+			select {
+			case <-time.After(answerBound * 5 / 4):
+			case <-ctx.Done():
+			}
+		}
+		return call(ctx, method, req, reply, cc, opts...)
+	}))
+	slow.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	reported := false
+	err := s.Watch(ctx, kvqueue.Watching{Name: "a", Complete: ticket.Number, Bound: 3 * answerBound}, func(kvqueue.Event) {
+		reported = true
+		cancel()
+	})
+	if !reported {
+		t.Errorf("%v, want a report of the queue", err)
+	}
+	cancel()
+}
+
 // A ticket is missing if its key is another ticket's.
 func TestMissingGoesByNumber(t *testing.T) {
 	t.Parallel()

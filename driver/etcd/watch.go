@@ -20,7 +20,7 @@ func (s *store) Watch(ctx context.Context, w kvqueue.Watching, report func(kvque
 		if uint64(revision) <= w.Complete {
 			return nil
 		}
-		ctx, cancel := context.WithTimeout(ctx, answerBound)
+		ctx, cancel := context.WithTimeout(ctx, max(w.Bound, answerBound))
 		defer cancel()
 		if w.Aim.Key != "" {
 			missing, err := s.Missing(ctx, []kvqueue.Ticket{{Entry: w.Aim}})

@@ -216,7 +216,7 @@ func TestBuckets(t *testing.T) {
 		"silent":    {func(c *jetstream.StreamConfig) { c.NoAck = true }, "acknowledges nothing"},
 		"interest":  {func(c *jetstream.StreamConfig) { c.Retention = jetstream.InterestPolicy }, "consumes"},
 		"ages":      {func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, "greatest age"},
-		"markers":   {func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute }, "subject_delete_marker_ttl"},
+		"markers":   {func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute }, "--subject-del-markers-ttl=0s"},
 		"direct":    {func(c *jetstream.StreamConfig) { c.AllowDirect = false }, "allow_direct"},
 		"ttl":       {func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false }, "allow_msg_ttl"},
 		"rollup":    {func(c *jetstream.StreamConfig) { c.AllowRollup = false }, "allow_rollup_hdrs"},
@@ -234,6 +234,21 @@ func TestBuckets(t *testing.T) {
 		if err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), wrong.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	// One whose markers are turned off, as the error says, is accepted.
+	edited, err := stream(t.Context(), srv.Addr(), "markers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited.Config.SubjectDeleteMarkerTTL = 0
+	if _, err := js.UpdateStream(t.Context(), edited.Config); err != nil {
+		t.Fatal(err)
+	}
+	if err := process(t, srv.URL()+"?bucket=markers").Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := js.DeleteStream(t.Context(), edited.Config.Name); err != nil {
+		t.Error(err)
 	}
 	if err := process(t, srv.URL()+"?bucket=good&replicas=3").Ping(t.Context()); err == nil || errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "1 replicas") {
 		t.Errorf("too few replicas: %v", err)

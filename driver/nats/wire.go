@@ -72,7 +72,8 @@ func (n names) check(c *jetstream.StreamConfig, replicas int) error {
 	case c.SubjectDeleteMarkerTTL != 0:
 		// In a cluster such a marker may come after an entry that was written, and acknowledged, in the moment in which the
 		// one before expired: it removes that entry.
-		wrong = "it writes markers in place of expired entries (subject_delete_marker_ttl), and with them removes new ones"
+		return fmt.Errorf("it writes markers in place of expired entries (subject_delete_marker_ttl), and with them removes new ones "+
+			"(nats stream edit %s --subject-del-markers-ttl=0s)", n.stream())
 	case c.Mirror != nil || len(c.Sources) > 0:
 		wrong = "its entries come from another bucket"
 	case !c.AllowDirect:

@@ -2,6 +2,7 @@ package kvqueue
 
 import (
 	"bytes"
+	"context"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -101,6 +102,43 @@ func TestQueueCannotBeRead(t *testing.T) {
 		}
 		b.store.with(nil)
 		time.Sleep(retryMost)
+		b.granted(w, true)
+		b.drop(b.e, w.r.Hold(0))
+	})
+}
+
+// opening is a store whose watches begin with a reading, as those of etcd do.
+type opening struct{ *fake }
+
+func (s opening) Watch(ctx context.Context, w Watching, report func(Event)) error {
+	opened, cancel := context.WithTimeout(ctx, w.Bound)
+	defer cancel()
+	if _, err := s.Read(opened, w.Name); err != nil {
+		return err
+	}
+	return s.fake.Watch(ctx, w, report)
+}
+
+// If the store is slow, what a watch reads first may take as long as a reading of the queue, else the watch would never be opened, and
+// the queue read again and again.
+func TestWatchOfASlowStore(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.store.with(func(what, _ string, done bool) error {
+			if what == "read" && !done {
+				time.Sleep(tryBound * 3 / 2)
+			}
+			return nil
+		})
+		b.e.store, b.e.opts.Recheck = opening{b.store}, time.Hour
+		other := b.another()
+		h := b.get(other, request("a", "0"))
+		w := b.wait(b.e, request("a", "1"))
+		time.Sleep(time.Minute)
+		if n := b.store.count("read"); n > 3 {
+			t.Errorf("%d readings in a minute, want one that is too slow, one of the queue, and one of the watch", n)
+		}
+		b.drop(other, h)
+		time.Sleep(2 * tryBound) // if it has to be read
 		b.granted(w, true)
 		b.drop(b.e, w.r.Hold(0))
 	})

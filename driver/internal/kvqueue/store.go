@@ -196,8 +196,9 @@ type Snapshot struct {
 // Watching is what to watch.
 type Watching struct {
 	Name     string
-	Aim      Entry  // the zero Entry means the whole queue
-	Complete uint64 // the engine knows the queue up to this
+	Aim      Entry         // the zero Entry means the whole queue
+	Complete uint64        // the engine knows the queue up to this
+	Bound    time.Duration // for what the watch reads first: a slow store has answered in half of it
 }
 
 // Event is news of a queue: entries that have gone, or a newer snapshot, or both.

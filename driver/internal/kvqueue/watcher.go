@@ -31,7 +31,7 @@ type watcher struct {
 	stale   bool          // the queue has to be read
 	news    bool          // the watch has reported something
 	recheck time.Duration // how long a watch may have no news before stale is set
-	bound   time.Duration // of a read
+	bound   time.Duration // of a read, and of what a watch reads first: longer if the store is slow
 	local   Entry         // a ticket of this driver that was not watched for LocalWait: now it may be
 
 	doing     task
@@ -98,7 +98,7 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error 
 	w.doing, w.aim = w.next()
 	w.news = false
 	w.interrupt = interrupt
-	what := Watching{Name: w.q.name, Aim: w.aim, Complete: w.view.complete}
+	what := Watching{Name: w.q.name, Aim: w.aim, Complete: w.view.complete, Bound: w.bound}
 	pause := linger
 	if len(w.q.waiters) > 0 {
 		pause = e.opts.LocalWait
@@ -260,7 +260,7 @@ func (w *watcher) read(ctx context.Context) error {
 		return err
 	}
 	e.answered(nil)
-	w.bound = tryBound
+	w.bound = min(max(tryBound, 2*time.Since(begun)), requestBound)
 	if s.Complete >= known {
 		begun = time.Time{}
 	}
