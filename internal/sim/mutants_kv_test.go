@@ -49,7 +49,7 @@ func init() {
 		},
 		mutant{
 			name: "consul: a leader that was just elected is believed that a session is over", file: "driver/consul/store.go",
-			old: "case there != nil:\n\t\treturn errNotReady", new: "case there != nil:\n\t\treturn kvqueue.ErrSessionOver",
+			old: "case there != nil:\n\t\t\treturn errNotReady", new: "case there != nil:\n\t\t\treturn kvqueue.ErrSessionOver",
 		},
 		mutant{
 			name: "consul: a late deletion removes another ticket", file: "driver/consul/store.go",
