@@ -139,6 +139,9 @@ func (a *acquisition) run() error {
 			return err
 		}
 		a.add(g)
+		if a.ctx.Err() != nil { // each store may take 50 ms to end its call
+			return context.Cause(a.ctx)
+		}
 		if i < last {
 			group.Go(func() { a.keep(ctx, i) })
 		}

@@ -96,3 +96,31 @@ func TestAllTellsHowTheCallEnded(t *testing.T) {
 		}
 	}
 }
+
+// slowToLeave is a driver that returns 50 ms after the end of its caller's context, as every driver may, with a grant.
+type slowToLeave struct{ *memory.Driver }
+
+func (d slowToLeave) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
+	<-ctx.Done()
+	time.Sleep(50 * time.Millisecond)
+	return d.Driver.Acquire(context.WithoutCancel(ctx), r)
+}
+
+// All returns within 50 ms of the end of its caller's context, however many stores may take that long.
+func TestAllEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := compose.All(slowToLeave{memory.New()}, slowToLeave{memory.New()})
+		defer d.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		begun := time.Now()
+		r := driver.Request{Name: "x", ID: "1", TTL: time.Minute, Renewed: true}
+		_, err := d.Acquire(ctx, r)
+		if took := time.Since(begun); !errors.Is(err, context.Canceled) || took > 1050*time.Millisecond {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if err := d.Release(t.Context(), r.Hold(0)); err != nil && !errors.Is(err, driver.ErrLost) {
+			t.Error(err)
+		}
+	})
+}
