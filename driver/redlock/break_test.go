@@ -265,6 +265,27 @@ func TestBreakBeforeGrantBesideANodeThatLacksIt(t *testing.T) {
 	}
 }
 
+// others opens a driver of another process, with ways of its own to the nodes.
+func (x *trio) others(t *testing.T) (d *Driver, ways []*testbed.Proxy) {
+	t.Helper()
+	var clients []redis.UniversalClient
+	for _, m := range x.members {
+		way := m.Proxy(t)
+		c := redis.NewClient(&redis.Options{Addr: way.Addr(), DialerRetries: 1})
+		t.Cleanup(func() { _ = c.Close() })
+		ways, clients = append(ways, way), append(clients, c)
+	}
+	d, err := New(clients, patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	if err := d.agree(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	return d, ways
+}
+
 // A break counts though a node that has run it without the ticket gets the ticket, by a repair, before another one runs it.
 func TestBreakBeforeRepair(t *testing.T) {
 	t.Parallel()
@@ -277,21 +298,7 @@ func TestBreakBeforeRepair(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ways := []*testbed.Proxy{x.members[0].Proxy(t), x.members[1].Proxy(t), x.members[2].Proxy(t)}
-	var clients []redis.UniversalClient
-	for _, way := range ways {
-		c := redis.NewClient(&redis.Options{Addr: way.Addr(), DialerRetries: 1})
-		t.Cleanup(func() { _ = c.Close() })
-		clients = append(clients, c)
-	}
-	others, err := New(clients, patient)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = others.Close() })
-	if err := others.agree(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	others, ways := x.others(t)
 	ways[0].Cut()
 	ways[2].Refuse()
 	broken := make(chan error, 1)
@@ -332,21 +339,7 @@ func TestBreakTooSlow(t *testing.T) {
 	x.d.NotifyLoss(func(h driver.Hold, _ error) { lost <- h })
 	h := x.acquireForAMinute("holder")
 	x.until("held on all nodes", func() bool { return x.holds(0) && x.holds(1) && x.holds(2) })
-	ways := []*testbed.Proxy{x.members[0].Proxy(t), x.members[1].Proxy(t), x.members[2].Proxy(t)}
-	var clients []redis.UniversalClient
-	for _, way := range ways {
-		c := redis.NewClient(&redis.Options{Addr: way.Addr(), DialerRetries: 1})
-		t.Cleanup(func() { _ = c.Close() })
-		clients = append(clients, c)
-	}
-	others, err := New(clients, patient)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = others.Close() })
-	if err := others.agree(t.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	others, ways := x.others(t)
 	ways[1].Cut()
 	ways[2].Refuse()
 	ways[2].Reset()
