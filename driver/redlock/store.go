@@ -239,10 +239,11 @@ func (d *Driver) unreached(errs []error) error {
 		texts[i] = err.Error()
 	}
 	e := &quorumError{errs: failures}
-	answered, why := len(d.nodes)-len(failures), strings.Join(texts, "; ")
-	if e.text = fmt.Sprintf("%d of %d nodes answered, %d are needed (%s)", answered, len(d.nodes), d.quorum, why); answered >= d.quorum {
-		e.text = fmt.Sprintf("%d of %d nodes answered, and differ (%s)", answered, len(d.nodes), why)
+	answered, why := len(d.nodes)-len(failures), fmt.Sprintf("%d are needed", d.quorum)
+	if answered >= d.quorum {
+		why = "and differ"
 	}
+	e.text = fmt.Sprintf("%d of %d nodes answered, %s (%s)", answered, len(d.nodes), why, strings.Join(texts, "; "))
 	if refusals <= d.minority() { // else a majority has refused this caller
 		return driver.Unavailable(e)
 	}
