@@ -87,9 +87,6 @@ func mutantText(files fs.ReadFileFS, name string) ([]byte, error) {
 }
 `
 
-// embedded finds where a package reads files that it embeds.
-var embedded = regexp.MustCompile(`\b(files)\.ReadFile\(`)
-
 // overlay writes the instrumented files of the package in dir to out, and returns the path of
 // the overlay for the go command. Only the named files are changed; none: all.
 func (in *instrumenter) overlay(dir, out string, names []string) (string, error) {
@@ -163,7 +160,7 @@ func (in *instrumenter) write(dir, out string, names []string) (string, error) {
 		}
 		pkg = f.Name.Name
 		if bytes.Contains(src, []byte("\n//go:embed")) {
-			if err := put(name, embedded.ReplaceAll(src, []byte("mutantText($1, "))); err != nil {
+			if err := put(name, bytes.ReplaceAll(src, []byte(" files.ReadFile("), []byte(" mutantText(files, "))); err != nil {
 				return "", err
 			}
 		}
