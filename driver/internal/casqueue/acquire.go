@@ -33,7 +33,7 @@ type ticket struct {
 	fixed     bool      // its record says that heartbeats do not renew its lease
 	shortened bool      // the change that ends its lease sooner is being written: no renewal follows
 	changes   int       // of its lease that are on their way; each may shorten it, so renewals are written after them
-	unsure    bool      // one was not answered, and may still be done while that is so of its file
+	unsure    bool      // one of them was not answered: it may still be done as long as file.unanswered is set
 	polls     bool      // its record says that its process reads the queue: nobody notifies it
 	promised  time.Time // its lease must not end before
 	ahead     int       // how many waiters were ahead of it at the last reading

@@ -198,7 +198,7 @@ type Watching struct {
 	Name     string
 	Aim      Entry         // the zero Entry means the whole queue
 	Complete uint64        // the engine knows the queue up to this
-	Bound    time.Duration // for what the watch reads first: a slow store has answered in half of it
+	Bound    time.Duration // for each request that is no watch: twice what the last reading took, or more
 }
 
 // Event is news of a queue: entries that have gone, or a newer snapshot, or both.
