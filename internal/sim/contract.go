@@ -143,7 +143,7 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 	back := c.back(asks, "Acquire")
 	g, err := c.d.Acquire(asks, asking)
 	back(joins.told, err)
-	_, open := c.m.(*database) // README.md says what is open there
+	open := isServerOfSQL(c.m) // README.md says what is open there
 	if joins.said.Load() && !open && err != nil && !isOneOf(err, driver.ErrLost, driver.ErrClosed, lockerredis.ErrReplicas) && (asks.Err() == nil || !errors.Is(err, context.Cause(asks))) {
 		c.w.fail("%s: an error that makes no sense after the ticket %s for %s was queued: %v", c.process, c.w.ticket(r.ID), r.Name, err)
 	}
@@ -170,6 +170,14 @@ func (c *contract) Acquire(ctx context.Context, r driver.Request) (driver.Grant,
 		c.cleared(r.Hold(0), asked, 3*time.Second)
 	}
 	return g, err
+}
+
+func isServerOfSQL(m identified) bool {
+	switch m.(type) {
+	case *database, *innodb:
+		return true
+	}
+	return false
 }
 
 func isOneOf(err error, sentinels ...error) bool {

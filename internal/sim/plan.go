@@ -115,7 +115,7 @@ func (f faultPlan) String() string {
 // worlds are the worlds by name. One that is here twice is drawn twice as often.
 var worlds = []string{
 	"bank", "bank", "memcached", "memcached", "consul", "consul", "etcd", "etcd", "dynamodb", "dynamodb", "redis", "redis", "redlock", "redlock",
-	"nats", "nats", "postgres", "postgres", "sqlite", "sqlite", "zookeeper", "zookeeper", "memory", "all", "fallback",
+	"nats", "nats", "postgres", "postgres", "mysql", "mysql", "sqlite", "sqlite", "zookeeper", "zookeeper", "memory", "all", "fallback",
 }
 
 // draw makes the plan of a seed.

@@ -209,6 +209,12 @@ func (r *runner) build() {
 			w.liveness = 4 * time.Second // of the driver, unless it is told another one
 			w.unheard = newStream(w.seed, "listen").one(2)
 			return func(p string) (driver.Driver, *path, error) { return openDatabase(s, p) }
+		case "mysql":
+			d := newInnoDB(s)
+			s.model, w.drift, w.late = d, max(0, d.rate-1), max(w.late, d.late())
+			w.liveness = 4 * time.Second // of the driver, unless it is told another one
+			w.unheard = true             // it is no driver.LossNotifier
+			return func(p string) (driver.Driver, *path, error) { return openInnoDB(s, p) }
 		case "sqlite":
 			d := newDisk(s)
 			if d.piped == "lossy" && r.shortest() < time.Second { // a grant of which a heartbeat hears may be over, and its waiter learns that after ten

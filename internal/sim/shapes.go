@@ -15,7 +15,7 @@ const rareShapes = 20
 // presses is how seldom a focused plan without another shape has many goroutines of a process want one name at once, in the worlds whose drivers have
 // something in common for them: a run of a script, a write, a watch, a connection.
 var presses = map[string]int{
-	"redis": 6, "redlock": 30, "etcd": 30, "consul": 30, "postgres": 30, "sqlite": 30, "memcached": 30, "nats": 30, "dynamodb": 60,
+	"redis": 6, "redlock": 30, "etcd": 30, "consul": 30, "postgres": 30, "mysql": 30, "sqlite": 30, "memcached": 30, "nats": 30, "dynamodb": 60,
 }
 
 // shape draws such a plan, if the seed has one.
@@ -32,7 +32,7 @@ func (p *plan) shape(g *grammar) bool {
 		rare = []func(*grammar, *stream){p.amnesia, p.overtake}
 	case "sqlite":
 		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.mumble, p.halt}, 5
-	case "postgres":
+	case "postgres", "mysql":
 		shapes, every = []func(*grammar, *stream){p.wake, p.outage, p.crush, p.stillborn, p.mumble, p.echo}, 3
 	case "bank": // a run costs little there, and its other plans find most
 		shapes, every = []func(*grammar, *stream){p.heir, p.stretch, p.errand, p.belated, p.haste, p.hush}, 6

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// sockets are two that stand for all connections of the model where a client looks at the socket itself, as go-redis does before
-// it uses an idle connection: one with nothing to read, and one whose other end is closed.
+// sockets are two that stand for all connections of the model where a client looks at the socket itself, as go-redis and go-sql-driver do before
+// they use an idle connection: one with nothing to read, and one whose other end is closed.
 var sockets = sync.OnceValues(func() (open, closed uintptr) {
 	var fds [2][2]int
 	for i := range fds {
@@ -18,7 +18,11 @@ var sockets = sync.OnceValues(func() (open, closed uintptr) {
 			panic(err)
 		}
 	}
-	if err := syscall.Close(fds[1][1]); err != nil {
+	err := syscall.Close(fds[1][1])
+	if err == nil {
+		err = syscall.SetNonblock(fds[0][0], true)
+	}
+	if err != nil {
 		panic(err)
 	}
 	return uintptr(fds[0][0]), uintptr(fds[1][0])
