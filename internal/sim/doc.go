@@ -40,6 +40,8 @@
 //	postgres.go   a model of PostgreSQL with the functions of driver/postgres (postgres_queue.go), below that driver,
 //	              its pool and sqlqueue, the engine of SQL databases; postgres_protocol.go speaks the protocol,
 //	              postgres_ops.go has the statements
+//	mysql.go      a model of MySQL with the statements of driver/mysql (mysql_ops.go) and its procedures (mysql_queue.go), below that
+//	              driver, its client, the pool and sqlqueue; mysql_protocol.go speaks the protocol
 //	sqlite.go     no model: driver/sqlite on the real SQLite, whose machine is the world's; sqlite_conn.go stands between them
 //	oracle.go     what must not happen, with the true time, which only the world knows
 //	              (oracle_grants.go of grants, oracle_answers.go of answers, oracle_promises.go of what a call was promised)
@@ -103,14 +105,14 @@
 //
 // All processes share one clock, so clocks that differ, or run at different rates, and
 // machines that are suspended are not simulated (but some servers have clocks of their own,
-// and those of Redis and PostgreSQL run at rates of their own); a process that is "suspended" hears and
+// and those of Redis, PostgreSQL and MySQL run at rates of their own); a process that is "suspended" hears and
 // sends nothing and takes no step, but its timers run. Its locks end by the clock, and
 // may be regranted while it is away: the oracle says about it what it says about all. A
 // model may be kinder than the server that it stands for: the suites on real servers
 // remain the proof for that. The order of goroutines that are ready at the same instant is
 // the scheduler's, and map order and jitter are the runtime's, so a seed does not fix all;
-// README.md says how much. The driver of ZooKeeper is given its connection: those that it makes itself are not run. The model of PostgreSQL
-// does one transaction after the other, so two that meet in one row do not wait for each other there; and no transaction is guarded. Clients of Redis and
+// README.md says how much. The driver of ZooKeeper is given its connection: those that it makes itself are not run. The models of PostgreSQL and
+// MySQL do one transaction after the other, so two that meet in one row do not wait for each other there; and no transaction is guarded. Clients of Redis and
 // NATS connect at once: they hold a mutex while they connect, which no bubble gets past. The Sentinel and
 // Cluster clients of Redis are not run; a failover is an address that leads to another server.
 //

@@ -1,6 +1,6 @@
 package sim
 
-// Faults of the engine of SQL databases, and of driver/postgres and driver/sqlite over it: most are faults that a driver of an SQL database has had.
+// Faults of the engine of SQL databases, and of driver/postgres, driver/mysql and driver/sqlite over it: most are faults that a driver of an SQL database has had.
 func init() {
 	const engine = "driver/internal/sqlqueue/"
 	mutants = append(mutants,
@@ -72,6 +72,26 @@ func init() {
 		mutant{
 			name: "postgres: a broken connection counts as a refusal", file: "driver/postgres/errors.go",
 			old: "\treturn pgconn.SafeToRetry(err) || isConnect\n", new: "\treturn err != nil\n",
+		},
+		mutant{
+			name: "mysql: tokens are not raised when a server has started", file: "driver/mysql/clock.go",
+			old: "is.raised != is.start || before", new: "before",
+		},
+		mutant{
+			name: "mysql: a procedure that was ended was not executed", file: "driver/mysql/procedures.go",
+			old: "case isOneOf(err, errInterrupted, errTimeout):", new: "case isOneOf(err, errNull):",
+		},
+		mutant{
+			name: "mysql: a broken connection counts as a refusal", file: "driver/mysql/errors.go",
+			old: "code(err) != 0 && !ends ||", new: "code(err) != 0 || ends ||",
+		},
+		mutant{
+			name: "mysql: a renewal that changes nothing finds no lease", file: "driver/mysql/queue.go",
+			old: "err != nil || n == int64(len(held)) {\n\t\t\treturn err", new: "err != nil || n == 0 {\n\t\t\theld = held[:n]\n\t\t\treturn err",
+		},
+		mutant{
+			name: "mysql: a refused try behind a lease that is over counts", file: "driver/mysql/queue.go",
+			old: "case key > 0 && !wait:", new: "case !wait:",
 		},
 		mutant{
 			name: "sqlite: a lease counts from before its transaction began", file: "driver/sqlite/store.go",

@@ -130,6 +130,7 @@ var concern = []struct{ files, worlds string }{
 	{"driver/zookeeper/", "zookeeper"},
 	{"driver/internal/sqlqueue/", "postgres"},
 	{"driver/postgres/", "postgres"},
+	{"driver/mysql/", "mysql"},
 	{"driver/sqlite/", "sqlite"},
 	{"driver/redis/", "redis"},
 	{"driver/internal/handoff/", "redis"},

@@ -36,7 +36,7 @@ type innodb struct {
 	links  map[int64]*myLink        // by the numbers of connections
 	named  map[string]*myLink       // who has which lock of GET_LOCK
 	number int64                    // of the last connection
-	begun  int64                    // when the server was started, in seconds
+	start  uint64                   // {server}: the server, and when it was started, in seconds
 }
 
 func newInnoDB(s *server) *innodb {
@@ -49,7 +49,7 @@ func newInnoDB(s *server) *innodb {
 	d.rate = 0.9995 + 0.001*float64(d.rnd.n(1000))/1000
 	d.full = pick(d.rnd, myDisk, myReadOnly, myCrowded)
 	d.accounts, d.drifts = d.rnd.one(3), d.rnd.one(2)
-	d.begun = d.time() / 1e6
+	d.start = 1<<32 | uint64(d.time()/1e6) //nolint:gosec // positive
 	return d
 }
 
@@ -70,14 +70,11 @@ func (d *innodb) time() int64 {
 // trueTime is when the server's clock has that time, in µs.
 func (d *innodb) trueTime(micros int64) time.Time { return trueTime(d.s.w, micros, d.ahead, d.rate) }
 
-// start is {server}.
-func (d *innodb) start() uint64 { return 1<<32 | uint64(d.begun) } //nolint:gosec // positive
-
 // restart loses the connections, and the numbers that were given to no ticket that is there.
 func (d *innodb) restart() (loses bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.begun = max(d.begun+1, d.time()/1e6)
+	d.start = max(d.start+1, 1<<32|uint64(d.time()/1e6)) //nolint:gosec // positive
 	if d.rnd.one(2) {
 		d.tables.next = 1
 		for _, t := range d.tables.tickets {
@@ -140,18 +137,18 @@ func (d *innodb) lock(row string, canceled <-chan struct{}) (unlock func(), ok b
 }
 
 // run runs a statement, which is a transaction.
-func (d *innodb) run(l *myLink, op *myOp, v []string, canceled <-chan struct{}) (a myAnswer) {
+func (d *innodb) run(l *myLink, op *myOp, v []string, canceled <-chan struct{}) myAnswer {
 	_, _, full := d.s.state()
-	full1 := full.After(time.Now()) && d.full != myCrowded
+	fails := full.After(time.Now()) && d.full != myCrowded
 	switch {
-	case full1 && op.writes, full1 && d.full == myReadOnly && op.primary:
+	case fails && op.writes, fails && d.full == myReadOnly && op.primary:
 		code := d.full
 		if !op.writes {
 			code = myTwoRows
 		}
 		return refused(code)
 	case op.sleeps:
-		return d.sleep(l, v, full1 && d.full == myReadOnly, canceled)
+		return d.sleep(l, v, fails && d.full == myReadOnly, canceled)
 	}
 	asked := d.time()
 	var rows []string
@@ -170,16 +167,15 @@ func (d *innodb) run(l *myLink, op *myOp, v []string, canceled <-chan struct{}) 
 	}
 	draws, ended := op.anchor && (op.name != "advance_call" || v[3] == "0"), uint16(0) // a sweep is not repeated soon
 	switch {
-	case draws && d.draw(60):
+	case draws && d.rnd.one(60):
 		return refused(myDeadlock)
-	case draws && d.s.w.concernsAll(time.Now()) && d.draw(20): // it is ended: before its commit or, if it is a procedure, after it
-		if ended = myTimeout; !op.call || d.draw(2) {
+	case draws && d.s.w.concernsAll(time.Now()) && d.rnd.one(20): // it is ended: before its commit or, if it is a procedure, after it
+		if ended = myTimeout; !op.call || d.rnd.one(2) {
 			return refused(ended)
 		}
 	}
-	woken := []int64(nil)
-	a, woken = d.call(l, op, v, asked)
-	if op.anchor && d.draw(30) { // it commits late
+	a, woken := d.call(l, op, v, asked)
+	if op.anchor && d.rnd.one(30) { // it commits late
 		d.s.w.sleep(d.short())
 	}
 	if ended != 0 {
@@ -188,8 +184,6 @@ func (d *innodb) run(l *myLink, op *myOp, v []string, canceled <-chan struct{}) 
 	d.wake(l, woken)
 	return a
 }
-
-func (d *innodb) draw(n int) bool { return d.rnd.one(n) }
 
 func (d *innodb) short() time.Duration { return d.rnd.upTo(30 * time.Millisecond) }
 

@@ -109,16 +109,10 @@ var myOps = []*myOp{
 		return c.listens(myNum(v[2]), myNum(v[3]), v, true)
 	}},
 	{name: "depart", text: statement("DELETE FROM `locker_processes` WHERE id = $int AND"), writes: true, do: func(c *myCall, v []string) myAnswer {
-		delete(c.processes, myNum(v[0]))
-		return myAnswer{}
+		return c.depart(v[:1], math.MaxInt64)
 	}},
 	{name: "reap_processes", text: statement("DELETE FROM `locker_processes` WHERE id IN $list AND"), writes: true, do: func(c *myCall, v []string) myAnswer {
-		for _, id := range myItems(v[0]) {
-			if p := c.processes[myNum(id)]; p != nil && p.alive <= c.now {
-				delete(c.processes, myNum(id))
-			}
-		}
-		return myAnswer{}
+		return c.depart(myItems(v[0]), c.now)
 	}},
 	{name: "mine", text: procedure("mine", "$int, $bool"), primary: true, do: func(c *myCall, v []string) myAnswer {
 		a := myAnswer{columns: 4}
@@ -172,23 +166,25 @@ var myOps = []*myOp{
 		return a
 	}},
 	{name: "clock", text: procedure("clock", ""), do: func(c *myCall, _ []string) myAnswer {
-		return myAnswer{columns: 3, rows: [][]any{{c.now, c.d.start(), c.raised}}}
+		return myAnswer{columns: 3, rows: [][]any{{c.now, c.d.start, c.raised}}}
 	}},
 	{name: "raise", text: statement("INSERT INTO `locker_tickets` (entry, seq, process,… VALUES ($bytes,…) = $int AND"), writes: true, do: func(c *myCall, v []string) myAnswer {
 		return c.raise(v[0], uint64(myNum(v[1]))) //nolint:gosec // positive
 	}},
 	{name: "raise_clear", text: statement("DELETE FROM `locker_tickets` WHERE entry = $bytes AND"), writes: true, do: func(c *myCall, v []string) myAnswer {
+		a := myAnswer{changed: uint64(myBool(c.tickets[v[0]] != nil))} //nolint:gosec // 0 or 1
 		delete(c.tickets, v[0])
-		return myAnswer{}
+		return a
 	}},
 	{name: "raised", text: statement(mySlots + "start = $int WHERE …) = $int AND"), writes: true, do: func(c *myCall, v []string) myAnswer {
-		if uint64(myNum(v[1])) == c.d.start() { //nolint:gosec // positive
-			c.raised = c.d.start()
+		if uint64(myNum(v[1])) != c.d.start || c.raised == c.d.start { //nolint:gosec // positive
+			return myAnswer{}
 		}
-		return myAnswer{}
+		c.raised = c.d.start
+		return myAnswer{changed: 1}
 	}},
 	{name: "self", text: statement("SELECT …, CONNECTION_ID() FROM DUAL"), do: func(c *myCall, _ []string) myAnswer {
-		return myAnswer{columns: 2, rows: [][]any{{c.d.start(), c.l.number}}}
+		return myAnswer{columns: 2, rows: [][]any{{c.d.start, c.l.number}}}
 	}},
 	{name: "bed", text: statement("SELECT GET_LOCK(CONCAT('locker.', $int, '.', $int), 0)"), do: func(c *myCall, v []string) myAnswer {
 		name, got := lockName(uint64(myNum(v[0])), myNum(v[1])), int64(0) //nolint:gosec // positive
@@ -244,6 +240,14 @@ func nothing(*myCall, []string) myAnswer { return myAnswer{} }
 
 // opOfMySQL returns a statement and its values. The name of a queue is the first, if it locks one.
 func opOfMySQL(text string) (*myOp, []string) {
+	op, v, ok := findOp(text)
+	if !ok {
+		panic("sim: MySQL: " + text)
+	}
+	return op, v
+}
+
+func findOp(text string) (op *myOp, v []string, ok bool) {
 	for _, op := range myOps {
 		m := op.text.FindStringSubmatch(text)
 		if m == nil {
@@ -251,7 +255,7 @@ func opOfMySQL(text string) (*myOp, []string) {
 		}
 		v := m[1:]
 		if op.name == "due" {
-			return op, []string{text}
+			return op, []string{text}, true
 		}
 		for i := range v {
 			v[i] = myPlain(v[i])
@@ -259,9 +263,9 @@ func opOfMySQL(text string) (*myOp, []string) {
 		if op.name == "take_call" || op.name == "advance_call" {
 			v[0], v[1] = v[1], v[0]
 		}
-		return op, v
+		return op, v, true
 	}
-	panic("sim: MySQL: " + text)
+	return nil, nil, false
 }
 
 // myPlain is a literal of bytes, as they are; other texts stay.
@@ -368,7 +372,22 @@ func (c *myCall) heartbeat(process, life int64, row *myProcess) myAnswer {
 		return myAnswer{}
 	}
 	p.heartbeat, p.alive = p.heartbeat+1, c.now+life
-	return myAnswer{changed: 1, key: uint64(p.heartbeat)} //nolint:gosec // positive
+	a := myAnswer{changed: 1, key: uint64(p.heartbeat)} //nolint:gosec // positive
+	if row != nil {
+		a.changed++ // as ON DUPLICATE KEY UPDATE counts
+	}
+	return a
+}
+
+// depart deletes the rows of processes that live no longer than until then.
+func (c *myCall) depart(processes []string, until int64) (a myAnswer) {
+	for _, id := range processes {
+		if p := c.processes[myNum(id)]; p != nil && p.alive <= until {
+			delete(c.processes, myNum(id))
+			a.changed++
+		}
+	}
+	return a
 }
 
 // listens is the statements listening and, with still, listening_still.
@@ -386,7 +405,7 @@ func (c *myCall) listens(process, last int64, v []string, still bool) (a myAnswe
 
 // raise is the statement raise.
 func (c *myCall) raise(entry string, start uint64) myAnswer {
-	if start != c.d.start() {
+	if start != c.d.start {
 		return refused(myNull)
 	}
 	seq := uint64(c.now/1000) << 20 //nolint:gosec // positive

@@ -112,7 +112,7 @@ func (l *myLink) serve(request []byte) []byte {
 		if l.d.s.reads() || l.d.full == myCrowded && full.After(time.Now()) {
 			return myPackets(2, errorPacket(myCrowded))
 		}
-		return myPackets(2, okPacket(0, 0, 0))
+		return myPackets(2, okPacket(0, 0))
 	}
 	switch request[4] {
 	case 1:
@@ -123,7 +123,7 @@ func (l *myLink) serve(request []byte) []byte {
 		op, v := opOfMySQL(sql)
 		return myEncode(l.execute(op, v), strings.HasPrefix(sql, "CALL "))
 	}
-	return myPackets(1, okPacket(0, 0, 0))
+	return myPackets(1, okPacket(0, 0))
 }
 
 // execute runs a statement, which may be interrupted.
@@ -190,8 +190,8 @@ func myText(b []byte, s string) []byte { return append(myNumber(b, uint64(len(s)
 
 const moreResults = 8
 
-func okPacket(changed, key uint64, status byte) []byte {
-	return append(myNumber(myNumber([]byte{0}, changed), key), 2|status, 0, 0, 0)
+func okPacket(changed, key uint64) []byte {
+	return append(myNumber(myNumber([]byte{0}, changed), key), 2, 0, 0, 0)
 }
 
 func errorPacket(code uint16) []byte {
@@ -204,7 +204,7 @@ func myEncode(a myAnswer, call bool) []byte {
 	case a.code != 0:
 		return myPackets(1, errorPacket(a.code))
 	case a.columns == 0:
-		return myPackets(1, okPacket(a.changed, a.key, 0))
+		return myPackets(1, okPacket(a.changed, a.key))
 	}
 	status := byte(0)
 	if call {
@@ -230,7 +230,7 @@ func myEncode(a myAnswer, call bool) []byte {
 	}
 	all = append(all, end)
 	if call {
-		all = append(all, okPacket(0, 0, 0))
+		all = append(all, okPacket(0, 0))
 	}
 	return myPackets(1, all...)
 }

@@ -212,7 +212,7 @@ func (c *myCall) insert(k *myTicket) {
 // takeFree is the statement take.
 func (c *myCall) takeFree(k *myTicket, until int64, start uint64) myAnswer {
 	c.next++
-	if c.now >= until || start != c.d.start() {
+	if c.now >= until || start != c.d.start {
 		return refused(myNull)
 	}
 	if a := c.tickets[k.name]; a != nil {
@@ -230,7 +230,7 @@ func (c *myCall) takeFree(k *myTicket, until int64, start uint64) myAnswer {
 
 // take is {call_take}.
 func (c *myCall) take(k *myTicket, wait bool, until int64, start uint64) myAnswer {
-	if start != c.d.start() || c.now >= until {
+	if start != c.d.start || c.now >= until {
 		return c.done(myLate, 0)
 	}
 	anchor := c.tickets[k.name]
@@ -389,10 +389,11 @@ func (c *myCall) due(name string, process int64) (micros int64, mine bool) {
 // stale is the statement stale.
 func (c *myCall) stale(after string, most int64) (names []string) {
 	for _, k := range c.sorted() {
-		name, old := k.entry, false
+		var name string
+		var old bool
 		switch {
 		case !k.named:
-			old = len(c.queue(k.entry)) == 0
+			name, old = k.entry, len(c.queue(k.entry)) == 0
 		case k.held:
 			name, old = k.name, k.expires < c.now-1e6
 		default:
