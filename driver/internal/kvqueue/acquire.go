@@ -112,7 +112,7 @@ func (e *Engine) wasReleased(call *entering) bool {
 
 // enterOnce tries once.
 func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, error) {
-	if e.ctx.Err() != nil {
+	if e.life.Closed() {
 		return nil, driver.ErrClosed
 	}
 	length, err := e.store.Class(r)

@@ -73,7 +73,7 @@ func (w *watcher) run() {
 	e := w.q.e
 	defer w.idle.Stop()
 	for pause := newBackoff(); ; {
-		ctx, cancel := context.WithCancel(e.ctx)
+		ctx, cancel := context.WithCancel(e.life)
 		err := w.step(ctx, cancel)
 		interrupted := ctx.Err() != nil
 		cancel()
@@ -85,7 +85,7 @@ func (w *watcher) run() {
 			continue
 		}
 		w.failed(err)
-		if !e.pause(e.ctx, pause.Next()) {
+		if !e.pause(e.life, pause.Next()) {
 			return
 		}
 	}
@@ -169,7 +169,7 @@ func (w *watcher) reconsider() {
 func (w *watcher) over() bool {
 	w.q.e.mu.Lock()
 	defer w.q.e.mu.Unlock()
-	return w.q.watcher != w || w.q.e.closed
+	return w.q.watcher != w || w.q.e.life.Closed()
 }
 
 // failed has the queue read again after the store has not answered.
