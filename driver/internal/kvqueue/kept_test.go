@@ -1,8 +1,8 @@
 package kvqueue
 
 import (
-	"runtime"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +10,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A session is kept alive in time, though the background task has meanwhile planned something later for another one.
+// A session is kept alive in time, though another one, of the same driver, needs something later.
 func TestKeptAliveBesideALaterPlan(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()

@@ -29,7 +29,6 @@ type watcher struct {
 	idle *time.Timer // ends the watcher when nobody has waited for a while
 
 	stale   bool          // the queue has to be read
-	news    bool          // the watch has reported something
 	recheck time.Duration // how long a watch may have no news before stale is set
 	bound   time.Duration // of a read, and of what a watch reads first: longer if the store is slow
 	local   Entry         // a ticket of this driver that was not watched for LocalWait: now it may be
@@ -96,7 +95,6 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error 
 	e := w.q.e
 	e.mu.Lock()
 	w.doing, w.aim = w.next()
-	w.news = false
 	w.interrupt = interrupt
 	what := Watching{Name: w.q.name, Aim: w.aim, Complete: w.view.complete, Bound: w.bound}
 	pause := linger
@@ -188,7 +186,9 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	defer cancel(nil)
 	quiet := time.AfterFunc(recheck, func() { cancel(errNoNews) })
 	defer quiet.Stop()
+	news := false
 	err := e.store.Watch(ctx, what, func(ev Event) {
+		news = true
 		quiet.Reset(recheck)
 		w.handle(ctx, ev)
 	})
@@ -196,7 +196,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	defer e.mu.Unlock()
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
-		w.stale = w.stale || err == nil && !w.news
+		w.stale = w.stale || err == nil && !news
 	case errors.Is(cause, errNoNews):
 		w.stale, err = true, nil
 		w.recheck = min(2*w.recheck, max(mostRecheck, e.opts.Recheck))
@@ -210,7 +210,7 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	e.mu.Lock()
 	defer e.unlock()
 	e.answered(nil)
-	w.doing, w.news = handling, true
+	w.doing = handling
 	aimed := w.view.has(w.aim) // at one entry, not at the queue
 	for _, g := range ev.Gone {
 		w.q.removed(g)
@@ -317,21 +317,19 @@ func (q *queue) handOver(next *ticket) {
 	w.reconsider()
 }
 
-// grantable returns the waiters that the view grants. With mu held.
+// grantable returns the waiters that driver.Grantable grants by the view. With mu held.
 func (w *watcher) grantable() (ts []*ticket) {
-	q := w.q
-	if len(q.waiters) == 0 {
-		return nil
-	}
-	limit := func(e Entry) int {
-		if i, ok := q.position(e.Number); ok {
-			return q.waiters[i].Limit
+	for ahead, e := range w.view.entries {
+		if !e.Shared && ahead > 0 {
+			break
 		}
-		return 0
-	}
-	for _, number := range w.view.granted(limit) {
-		if i, ok := q.position(number); ok { // else held already, or of another driver
-			ts = append(ts, q.waiters[i])
+		if i, ok := w.q.position(e.Number); ok { // else held already, or of another driver
+			if t := w.q.waiters[i]; t.Limit == 0 || ahead < t.Limit {
+				ts = append(ts, t)
+			}
+		}
+		if !e.Shared {
+			break
 		}
 	}
 	return ts
