@@ -45,7 +45,6 @@ const (
 	resting task = iota // nobody waits, or it waits for a ticket of this driver
 	reading
 	watching
-	handling // it handles an event of a watch, and then calls next itself
 	ending
 )
 
@@ -153,7 +152,7 @@ func (w *watcher) next() (task, Entry) {
 
 // reconsider is called when something that next depends on may have changed. With mu held.
 func (w *watcher) reconsider() {
-	if w.doing == reading || w.doing == handling || w.doing == watching && len(w.q.waiters) == 0 {
+	if w.doing == reading || w.doing == watching && len(w.q.waiters) == 0 {
 		return
 	}
 	if do, aim := w.next(); do != w.doing || aim.Key != w.aim.Key {
@@ -190,7 +189,7 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	err := e.store.Watch(ctx, what, func(ev Event) {
 		news = true
 		quiet.Reset(recheck)
-		w.handle(ctx, ev)
+		w.handle(ev)
 	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -205,12 +204,11 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 }
 
 // handle handles an event of a watch.
-func (w *watcher) handle(ctx context.Context, ev Event) {
+func (w *watcher) handle(ev Event) {
 	e := w.q.e
 	e.mu.Lock()
 	defer e.unlock()
 	e.answered(nil)
-	w.doing = handling
 	aimed := w.view.has(w.aim) // at one entry, not at the queue
 	for _, g := range ev.Gone {
 		w.q.removed(g)
@@ -223,19 +221,7 @@ func (w *watcher) handle(ctx context.Context, ev Event) {
 	} else if !w.stale {
 		w.grant(w.grantable())
 	}
-	for {
-		if do, _ := w.next(); do != reading || ctx.Err() != nil {
-			w.doing = watching
-			w.reconsider()
-			return
-		}
-		e.unlock()
-		err := w.read(ctx)
-		e.mu.Lock()
-		if err != nil {
-			w.interrupt()
-		}
-	}
+	w.reconsider()
 }
 
 // read reads the queue.
