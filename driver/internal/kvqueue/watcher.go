@@ -45,7 +45,6 @@ const (
 	resting task = iota // nobody waits, or it waits for a ticket of this driver
 	reading
 	watching
-	ending
 )
 
 func newWatcher(q *queue) *watcher {
@@ -72,11 +71,11 @@ func (w *watcher) run() {
 	defer w.idle.Stop()
 	for pause := newBackoff(); ; {
 		ctx, cancel := context.WithCancel(e.life)
-		err := w.step(ctx, cancel)
+		over, err := w.step(ctx, cancel)
 		interrupted := ctx.Err() != nil
 		cancel()
 		switch {
-		case w.over():
+		case over:
 			return
 		case err == nil || interrupted:
 			pause.Reset()
@@ -89,10 +88,14 @@ func (w *watcher) run() {
 	}
 }
 
-// step does what next decides.
-func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error {
+// step does what next decides. It reports whether the watcher was retired, or the engine closed.
+func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) (over bool, err error) {
 	e := w.q.e
 	e.mu.Lock()
+	if w.q.watcher != w || e.life.Closed() {
+		e.mu.Unlock()
+		return true, nil
+	}
 	w.doing, w.aim = w.next()
 	w.interrupt = interrupt
 	what := Watching{Name: w.q.name, Aim: w.aim, Complete: w.view.complete, Bound: w.bound}
@@ -105,25 +108,22 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error 
 	e.mu.Unlock()
 	switch w.doing {
 	case reading:
-		return w.read(ctx)
+		return false, w.read(ctx)
 	case watching:
-		return w.watch(ctx, what, recheck)
+		return false, w.watch(ctx, what, recheck)
 	default:
 		if e.pause(ctx, pause) && local {
 			e.mu.Lock()
 			w.local = what.Aim
 			e.mu.Unlock()
 		}
-		return nil
+		return false, nil
 	}
 }
 
 // next decides what to do. With mu held.
 func (w *watcher) next() (task, Entry) {
 	q := w.q
-	if q.watcher != w {
-		return ending, Entry{}
-	}
 	if len(q.waiters) == 0 {
 		return resting, Entry{}
 	}
@@ -160,13 +160,6 @@ func (w *watcher) reconsider() {
 	} else {
 		w.aim = aim // the same key, perhaps of another ticket
 	}
-}
-
-// over reports whether the watcher was retired, or the engine closed.
-func (w *watcher) over() bool {
-	w.q.e.mu.Lock()
-	defer w.q.e.mu.Unlock()
-	return w.q.watcher != w || w.q.e.life.Closed()
 }
 
 // failed has the queue read again after the store has not answered.
