@@ -112,7 +112,7 @@ func (e *Engine) wasReleased(call *entering) bool {
 
 // enterOnce tries once.
 func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, error) {
-	if e.ctx.Err() != nil {
+	if e.life.Closed() {
 		return nil, driver.ErrClosed
 	}
 	length, err := e.store.Class(r)
@@ -274,11 +274,11 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 // If nobody renews the lease and the ticket has waited, or if it has a minimum hold, a
 // keep-alive is sent after the grant.
 func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
-	for e.mayBeBroken(t) {
+	for s := e.mayBeBroken(t); s != nil; s = e.mayBeBroken(t) {
 		if ctx.Err() != nil {
 			return driver.Grant{}, context.Cause(ctx)
 		}
-		e.checkUnsure(ctx, t.session)
+		e.checkUnsure(ctx, s)
 	}
 	e.mu.Lock()
 	now := time.Now()
@@ -308,10 +308,13 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	return g, nil
 }
 
-// mayBeBroken reports whether a ticket was granted, and a loss was reported before its put was
+// mayBeBroken returns the session of a ticket that was granted, if a loss was reported before its put was
 // answered.
-func (e *Engine) mayBeBroken(t *ticket) bool {
+func (e *Engine) mayBeBroken(t *ticket) *session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return t.state == held && t.unsure()
+	if t.state == held && t.unsure() {
+		return t.session
+	}
+	return nil
 }
