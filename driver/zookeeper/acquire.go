@@ -253,9 +253,9 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 		return driver.Grant{}, fmt.Errorf("%w: a minimum hold of %v: the session has become shorter, and keeps a ticket for %v at most",
 			driver.ErrUnsupported, r.MinHold, g.TTL)
 	}
-	t.held, t.lease = true, min(r.TTL, g.TTL)
+	t.held, t.most, t.lease = true, g.TTL, min(r.TTL, g.TTL)
 	if !r.Renewed {
-		t.until = asked.Add(min(r.TTL, g.TTL))
+		t.until = asked.Add(t.lease)
 	}
 	if r.MinHold > 0 {
 		t.kept = time.Now().Add(r.MinHold)

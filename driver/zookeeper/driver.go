@@ -68,7 +68,8 @@ type ticket struct {
 	held    bool
 	leaving bool          // its release was asked for, or a loss was reported, so its end is no loss
 	gone    chan struct{} // of a waiter: closed when the driver forgets the ticket
-	lease   time.Duration // the longest that its holder counts on, see Grant.TTL
+	most    time.Duration // Grant.TTL: the holder counts on no longer lease, whatever it asks for
+	lease   time.Duration // the longest that it counts on so far
 	until   time.Time     // end of a fixed lease
 	kept    time.Time     // end of the minimum hold
 	watch   zkconn.Watch  // on the ticket's own node; zero if not yet

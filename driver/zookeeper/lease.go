@@ -84,17 +84,20 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	lease := t.sess.Lease()
+	wanted, given := min(r.TTL, t.most), t.sess.Lease()
 	switch {
 	case !t.held || t.leaving:
 		return fmt.Errorf("%w: the ticket is not held", driver.ErrLost)
-	case t.lease > lease: // the holder may not have been notified: events may have been dropped
+	case t.lease > given: // the holder may not have been notified: events may have been dropped
 		return errShortened
 	case !t.until.IsZero() && now.After(t.until):
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
+	case wanted > given:
+		return fmt.Errorf("%w: a lease of %v: the session has become shorter, and keeps a ticket for %v at most",
+			driver.ErrUnsupported, wanted, given)
 	}
-	t.lease = max(t.lease, min(r.TTL, lease))
-	if until := now.Add(min(r.TTL, lease)); !t.until.IsZero() && until.After(t.until) {
+	t.lease = max(t.lease, wanted)
+	if until := now.Add(wanted); !t.until.IsZero() && until.After(t.until) {
 		t.until = until
 	}
 	return nil
