@@ -107,13 +107,10 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 // belongs to another session, which alone can keep it alive.
 func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
 	path, err := d.findTicket(ctx, h)
-	switch {
-	case err != nil:
-		return err
-	case path == "":
-		return errNotQueued
+	if err == nil {
+		err = fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
 	}
-	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
+	return err
 }
 
 // Release implements driver.Driver.
@@ -121,40 +118,31 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if err := d.giveUp(ctx, h); err != nil {
 		return err
 	}
-	if t := d.ticketOf(h); t != nil {
-		return d.release(ctx, t)
+	var path string
+	var heldAlone bool
+	var err error
+	t := d.ticketOf(h)
+	if t == nil {
+		path, err = d.findTicket(ctx, h)
+	} else {
+		d.mu.Lock()
+		t.leaving = true
+		path, heldAlone = t.path, t.held && !t.hold.Shared
+		d.mu.Unlock()
 	}
-	path, err := d.findTicket(ctx, h)
-	switch {
-	case err != nil:
-		return err
-	case path == "":
-		err = errNotQueued
-	default:
-		err = d.remove(ctx, path, false)
+	if err == nil {
+		err = d.remove(ctx, path, heldAlone)
 	}
 	if isGone(err) {
 		d.createKnown(h.ID)
-	}
-	return err
-}
-
-// release removes a ticket of this driver, and forgets it when the store has confirmed that.
-func (d *Driver) release(ctx context.Context, t *ticket) error {
-	d.mu.Lock()
-	t.leaving = true
-	heldAlone := t.held && !t.hold.Shared
-	d.mu.Unlock()
-	err := d.remove(ctx, t.path, heldAlone)
-	if isGone(err) {
 		d.forget(t)
 	}
 	return err
 }
 
 // findTicket searches the queue for a ticket that this driver does not have. It returns the
-// path of its node, or "" if there is none, and never will be: the create of the ticket, if
-// there was one, has ended.
+// path of its node. If there is none, and never will be, since the create of the ticket has ended if
+// there was one, it returns errNotQueued.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
 	d.mu.Lock()
 	ended := d.creates[h.ID]
@@ -177,7 +165,7 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 			return parent + "/" + e.node, nil
 		}
 	}
-	return "", nil
+	return "", errNotQueued
 }
 
 // remove deletes a ticket's node, and the name's node with the last ticket. For
