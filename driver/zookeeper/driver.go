@@ -244,7 +244,7 @@ func (d *Driver) agree(ctx context.Context, write bool) error {
 
 // final reports whether another try after err would not help.
 func final(err error) bool {
-	return zkconn.Answered(err) || errors.As(err, new(*protocol.Mismatch)) || errors.Is(err, zk.ErrClosing) ||
+	return zkconn.Answered(err) || errors.As(err, new(*protocol.Mismatch)) ||
 		errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnsupported) ||
 		errors.Is(err, driver.ErrNotAcquired)
 }

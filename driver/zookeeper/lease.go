@@ -22,27 +22,19 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 // sets the watches again in its own time.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.conn.ConfirmOrReconnect(ctx)
-	errs := make([]error, len(rs))
+	errs, tickets := make([]error, len(rs)), make([]*ticket, len(rs))
 	var unsure []int
 	for i, r := range rs {
-		errs[i] = err
-		if err != nil {
+		if errs[i] = err; err != nil {
 			continue
 		}
 		t := d.ticketOf(r.Hold)
-		if t != nil {
-			errs[i] = d.renewed(t, r)
-		}
-		if errs[i] == nil && (t == nil || !d.isWatched(t)) {
+		if errs[i], tickets[i] = d.renewed(t, r), t; errs[i] == nil && !d.isWatched(t) {
 			unsure = append(unsure, i)
 		}
 	}
 	_, _ = each(unsure, func(i int) (struct{}, error) {
-		if t := d.ticketOf(rs[i].Hold); t != nil {
-			errs[i] = d.lookFor(ctx, t)
-		} else {
-			errs[i] = d.renewForeign(ctx, rs[i].Hold)
-		}
+		errs[i] = d.lookFor(ctx, tickets[i])
 		return struct{}{}, nil
 	})
 	return errs
@@ -79,8 +71,12 @@ func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
 	return nil
 }
 
-// renewed renews the lease of a ticket, after the session was confirmed.
+// renewed renews the lease of a ticket, after the session was confirmed. There is no ticket if the driver has forgotten it, since
+// the store has said that it is gone, or if it is another driver's, which alone can renew it.
 func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
+	if t == nil {
+		return errNotQueued
+	}
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,16 +97,6 @@ func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
 		t.until = until
 	}
 	return nil
-}
-
-// renewForeign answers for a ticket that this driver does not have: it was lost, or
-// belongs to another session, which alone can keep it alive.
-func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
-	path, err := d.findTicket(ctx, h)
-	if err == nil {
-		err = fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
-	}
-	return err
 }
 
 // Release implements driver.Driver.

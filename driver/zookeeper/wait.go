@@ -43,8 +43,7 @@ type waiter struct {
 	r            driver.Request
 	parent, node string
 
-	joined              bool            // Request.Joined was called
-	bound               time.Time       // for the tries until then
+	bound               time.Time       // for the tries until Request.Joined is called
 	marks               bool            // it only marks the node when the ticket can be granted, see observe
 	reconnected         <-chan struct{} // closed when the client has another connection
 	poll                retry.Backoff   // the intervals without a wake
@@ -52,7 +51,7 @@ type waiter struct {
 	seen                zkconn.State    // the state of its data when the watch was set
 	predecessor         string          // ahead, if the release of a holder there grants this ticket
 	predecessorReleased bool            // the predecessor was held before
-	gone                <-chan struct{} // closed when the ticket's node was deleted
+	gone                <-chan struct{} // closed when the driver forgets the ticket; nil until Request.Joined is called
 }
 
 // A waiter does not rely on watches alone: the client may lose an event between one
@@ -136,10 +135,10 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 
 // queued calls Request.Joined, once, unless the ticket was released since the queue was read.
 func (w *waiter) queued() error {
-	if w.joined {
+	if w.gone != nil {
 		return nil
 	}
-	w.joined, w.bound = true, time.Time{}
+	w.bound = time.Time{}
 	w.d.mu.Lock()
 	if w.d.tickets[w.r.ID] != w.t {
 		w.d.mu.Unlock()
@@ -162,7 +161,7 @@ func (w *waiter) queued() error {
 func (w *waiter) observe() {
 	if w.r.Limit > 0 {
 		marker := newWaiter(w.d, w.t, w.r)
-		marker.joined, marker.marks, marker.gone = true, true, w.gone
+		marker.marks, marker.gone = true, w.gone
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		w.d.conn.Go(func(context.Context) {

@@ -77,7 +77,7 @@ func open(n *network, o Options) (*Conn, error) {
 	if _, err := timeoutField(new(zk.Conn)); err != nil {
 		return nil, err
 	}
-	c := newConn(o)
+	c := newConn(o, n.life)
 	c.network = n
 	conn, _, err := zk.Connect(o.Servers, o.Session,
 		zk.WithLogger(clientLogger{o.Logger}), zk.WithLogInfo(o.Logger != nil), zk.WithHostProvider(n.hosts), zk.WithDialer(n.dial),
@@ -104,13 +104,13 @@ func Adopt(conn *zk.Conn, events <-chan zk.Event, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(o)
+	c := newConn(o, life.New())
 	c.zk, c.events, c.timeout = conn, events, field
 	return c, nil
 }
 
-func newConn(o Options) *Conn {
-	return &Conn{options: o, watches: watches{set: make(map[string]Watch)}, life: life.New()}
+func newConn(o Options, l *life.Life) *Conn {
+	return &Conn{options: o, watches: watches{set: make(map[string]Watch)}, life: l}
 }
 
 // Start begins to connect, or to handle the events of a user's connection. It sets ended,
