@@ -17,15 +17,15 @@ import (
 func TestEndBetweenTries(t *testing.T) {
 	t.Parallel()
 	at := fmt.Sprintf("zookeeper://127.0.0.1:%d", testbed.Port(t))
-	for _, ms := range []time.Duration{1004, 1008, 1012} { // a request waits for a second, and then there is a pause of 15 ms at least
+	for _, end := range []time.Duration{1004 * time.Millisecond, 1008 * time.Millisecond, 1012 * time.Millisecond} { // a request waits for a second, and then there is a pause of 15 ms at least
 		for _, closed := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d ms, closed %v", ms, closed), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%v, closed %v", end, closed), func(t *testing.T) {
 				t.Parallel()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				d := open(t, at)
 				want := context.DeadlineExceeded
-				if end := ms * time.Millisecond; closed {
+				if closed {
 					want = driver.ErrClosed
 					stop := time.AfterFunc(end, func() { _ = d.Close() })
 					defer stop.Stop()
