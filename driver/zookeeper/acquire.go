@@ -10,12 +10,11 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/zookeeper/internal/zkconn"
-	"github.com/lockerproject/locker/internal/retry"
 )
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
-	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), bound: time.Now().Add(enqueueBound)}
 	key := ticketKey(r.Hold(0))
 	if err := d.takeTurn(ctx, key); err != nil {
 		return driver.Grant{}, err // the call that has the turn may still queue the ticket
@@ -30,25 +29,21 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	case e.granted:
 		return d.grant(e.t, r, e.sent) // the create has confirmed the session
 	}
-	return d.await(ctx, e.t, r, e.began)
+	w := newWaiter(d, e.t, r)
+	w.bound = e.bound
+	return w.run(ctx)
 }
 
-// canKeep refuses a minimum hold that the session cannot give. Only the session keeps a
+// canKeep refuses a minimum hold that a session cannot give. Only the session keeps a
 // ticket, so after the end of the client the ticket stays until the session times out,
 // if nobody has ended the session. A user's connection would end the session, or keep it
 // for ever.
-func (d *Driver) canKeep(ctx context.Context, least time.Duration) error {
-	if least == 0 {
-		return nil
-	}
-	if !d.conn.Own() {
+func (d *Driver) canKeep(least time.Duration, s *zkconn.Session) error {
+	switch most := s.Lease(); {
+	case least == 0:
+	case !d.conn.Own():
 		return fmt.Errorf("%w: a minimum hold on a connection that is not the driver's own; open the store by URL", driver.ErrUnsupported)
-	}
-	s, err := d.conn.Present(ctx)
-	if err != nil {
-		return err // the timeout of the session is not known
-	}
-	if most := s.Lease(); least > most {
+	case least > most:
 		return fmt.Errorf("%w: a minimum hold of %v: a session of %v keeps a ticket for %v at most",
 			driver.ErrUnsupported, least, s.Timeout(), most)
 	}
@@ -85,7 +80,7 @@ type enqueueing struct {
 	d      *Driver
 	r      driver.Request
 	parent string
-	began  time.Time
+	bound  time.Time // for the tries to queue it
 
 	t       *ticket
 	granted bool
@@ -97,9 +92,6 @@ type enqueueing struct {
 // enqueue queues a ticket. A request that does not wait gets ErrNotAcquired, and no
 // ticket, if it would have to wait.
 func (e *enqueueing) enqueue(ctx context.Context) error {
-	if err := e.d.canKeep(ctx, e.r.MinHold); err != nil {
-		return err
-	}
 	if e.t = e.d.ticketOf(e.r.Hold(0)); e.t != nil {
 		return nil // a repeated request
 	}
@@ -114,8 +106,9 @@ func (e *enqueueing) enqueue(ctx context.Context) error {
 		case err == nil && e.t != nil:
 			return nil
 		case err == nil: // the queue was not as expected
-		case final(err), errors.Is(err, driver.ErrNotAcquired), time.Since(e.began) > enqueueBound,
-			!retry.Sleep(ctx, pause.Next(), e.d.conn.Closed()):
+			continue
+		}
+		if err := e.d.pauseAfter(ctx, err, &pause, e.bound); err != nil {
 			return err
 		}
 	}
@@ -125,7 +118,14 @@ func (e *enqueueing) enqueue(ctx context.Context) error {
 // it, another step is needed.
 func (e *enqueueing) step(ctx context.Context) error {
 	d := e.d
-	if err := d.agree(ctx, true); err != nil {
+	before, err := d.conn.Present(ctx)
+	if err == nil {
+		err = d.canKeep(e.r.MinHold, before)
+	}
+	if err == nil {
+		err = d.agree(ctx, true)
+	}
+	if err != nil {
 		return err
 	}
 	if d.mayHave(e.r.ID) {
@@ -142,11 +142,10 @@ func (e *enqueueing) step(ctx context.Context) error {
 		return e.check(ctx)
 	}
 	e.sent = time.Now()
-	before := d.conn.Session()
-	data := newRecord(e.r, zkconn.Lease(d.conn.Timeout()))
+	data := newRecord(e.r, before.Lease())
 	got, err := d.createTicket(ctx, e.parent, e.r, data, !others, e.seen)
 	now := d.conn.Session()
-	if err == nil && (now == nil || now != before) || err != nil && zkconn.WasSent(err) && !zkconn.Answered(err) {
+	if err == nil && now != before || err != nil && zkconn.WasSent(err) && !zkconn.Answered(err) {
 		return err // also if the connection has got another session: either may have created the node
 	}
 	d.createKnown(e.r.ID)
@@ -184,7 +183,7 @@ func (e *enqueueing) takeTurn(ctx context.Context) error {
 
 // adopt makes a node a ticket of this driver.
 func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
-	t := &ticket{hold: e.r.Hold(uint64(czxid)), path: path, sess: s}
+	t := &ticket{hold: e.r.Hold(uint64(czxid)), path: path, sess: s, since: time.Now()}
 	d := e.d
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -201,7 +200,10 @@ func (e *enqueueing) adopt(path string, czxid int64, s *zkconn.Session) error {
 func (e *enqueueing) find(ctx context.Context) error {
 	d := e.d
 	path, err := d.findTicket(ctx, e.r.Hold(0))
-	if err != nil || path == "" {
+	if errors.Is(err, errNotQueued) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	st, err := d.conn.Exists(ctx, path)
@@ -253,14 +255,15 @@ func (d *Driver) grant(t *ticket, r driver.Request, asked time.Time) (driver.Gra
 		return driver.Grant{}, fmt.Errorf("%w: a minimum hold of %v: the session has become shorter, and keeps a ticket for %v at most",
 			driver.ErrUnsupported, r.MinHold, g.TTL)
 	}
-	t.held, t.lease = true, min(r.TTL, g.TTL)
+	t.held, t.most, t.lease = true, g.TTL, min(r.TTL, g.TTL)
 	if !r.Renewed {
-		t.until = asked.Add(min(r.TTL, g.TTL))
+		t.until = asked.Add(t.lease)
 	}
 	if r.MinHold > 0 {
 		t.kept = time.Now().Add(r.MinHold)
 	}
-	d.watchLater(t)
+	t.since = time.Now()
+	d.startWatching()
 	return g, nil
 }
 

@@ -118,7 +118,8 @@
 //     its timeout. The holder is notified as soon as a server says so, and by the
 //     core's clock before that.
 //   - A shorter session: it comes back on a server whose maxSessionTimeout is lower, and keeps
-//     less than the lease on which the holder counts. The holder is notified then. If the answer
+//     less than the lease on which the holder counts. The holder is notified then. (If it keeps the
+//     lease, the lock stays, and Extend beyond what it keeps is ErrUnsupported.) If the answer
 //     of that server is lost, and no other server answers either, two may hold until the old lease
 //     is over: give all servers the same maxSessionTimeout.
 //   - The end of the connection: zk.Conn.Close on the user's.

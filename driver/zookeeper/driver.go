@@ -40,10 +40,7 @@ type Driver struct {
 	// creates has, by ID, the creates of tickets of which it is not known what has become of
 	// them. The channel is closed when that can be found out.
 	creates  map[string]<-chan struct{}
-	young    []*ticket // to be watched after those of due
-	due      []*ticket // to be watched
-	watching bool      // … by a background task
-	dropped  bool      // events may have been dropped, see changed
+	watching bool // a background task watches the nodes of tickets
 }
 
 var (
@@ -67,13 +64,14 @@ type ticket struct {
 
 	held    bool
 	leaving bool          // its release was asked for, or a loss was reported, so its end is no loss
-	gone    chan struct{} // of a waiter: closed when the driver forgets the ticket
-	lease   time.Duration // the longest that its holder counts on, see Grant.TTL
+	gone    chan struct{} // of a waiter: closed when the driver forgets the ticket, as at the end of its session
+	most    time.Duration // Grant.TTL: the holder counts on no longer lease, whatever it asks for
+	lease   time.Duration // the longest that it counts on so far
 	until   time.Time     // end of a fixed lease
 	kept    time.Time     // end of the minimum hold
 	watch   zkconn.Watch  // on the ticket's own node; zero if not yet
+	since   time.Time     // it is watched watchDelay after this
 	seen    uint64        // the connection on which the node was last looked for
-	queued  bool          // to be watched
 }
 
 // An Option changes what New makes.
@@ -246,8 +244,25 @@ func (d *Driver) agree(ctx context.Context, write bool) error {
 
 // final reports whether another try after err would not help.
 func final(err error) bool {
-	return zkconn.Answered(err) || errors.As(err, new(*protocol.Mismatch)) || errors.Is(err, zk.ErrClosing) ||
-		errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnsupported)
+	return zkconn.Answered(err) || errors.As(err, new(*protocol.Mismatch)) ||
+		errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrLost) || errors.Is(err, driver.ErrUnsupported) ||
+		errors.Is(err, driver.ErrNotAcquired)
+}
+
+// pauseAfter waits until it is time to try again after err. If there is no other try, since err is final or the bound has
+// passed (zero: none), or ctx or the driver has ended, it returns the error of the call.
+func (d *Driver) pauseAfter(ctx context.Context, err error, pause *retry.Backoff, bound time.Time) error {
+	switch {
+	case final(err), !bound.IsZero() && time.Now().After(bound):
+		return err
+	case retry.Sleep(ctx, pause.Next(), d.conn.Closed()):
+		return nil
+	case ctx.Err() == nil:
+		return driver.ErrClosed
+	case errors.Is(err, context.Cause(ctx)):
+		return err
+	}
+	return errors.Join(context.Cause(ctx), err)
 }
 
 // Times of requests.

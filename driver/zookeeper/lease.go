@@ -22,27 +22,19 @@ func (d *Driver) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 // sets the watches again in its own time.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.conn.ConfirmOrReconnect(ctx)
-	errs := make([]error, len(rs))
+	errs, tickets := make([]error, len(rs)), make([]*ticket, len(rs))
 	var unsure []int
 	for i, r := range rs {
-		errs[i] = err
-		if err != nil {
+		if errs[i] = err; err != nil {
 			continue
 		}
 		t := d.ticketOf(r.Hold)
-		if t != nil {
-			errs[i] = d.renewed(t, r)
-		}
-		if errs[i] == nil && (t == nil || !d.isWatched(t)) {
+		if errs[i], tickets[i] = d.renewed(t, r), t; errs[i] == nil && !d.isWatched(t) {
 			unsure = append(unsure, i)
 		}
 	}
 	_, _ = each(unsure, func(i int) (struct{}, error) {
-		if t := d.ticketOf(rs[i].Hold); t != nil {
-			errs[i] = d.lookFor(ctx, t)
-		} else {
-			errs[i] = d.renewForeign(ctx, rs[i].Hold)
-		}
+		errs[i] = d.lookFor(ctx, tickets[i])
 		return struct{}{}, nil
 	})
 	return errs
@@ -79,38 +71,32 @@ func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
 	return nil
 }
 
-// renewed renews the lease of a ticket, after the session was confirmed.
+// renewed renews the lease of a ticket, after the session was confirmed. There is no ticket if the driver has forgotten it, since
+// the store has said that it is gone, or if it is another driver's, which alone can renew it.
 func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
+	if t == nil {
+		return errNotQueued
+	}
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	lease := t.sess.Lease()
+	wanted, given := min(r.TTL, t.most), t.sess.Lease()
 	switch {
 	case !t.held || t.leaving:
 		return fmt.Errorf("%w: the ticket is not held", driver.ErrLost)
-	case t.lease > lease: // the holder may not have been notified: events may have been dropped
+	case t.lease > given: // the holder may not have been notified: events may have been dropped
 		return errShortened
 	case !t.until.IsZero() && now.After(t.until):
 		return fmt.Errorf("%w: the lease is over", driver.ErrLost)
+	case wanted > given:
+		return fmt.Errorf("%w: a lease of %v: the session has become shorter, and keeps a ticket for %v at most",
+			driver.ErrUnsupported, wanted, given)
 	}
-	t.lease = max(t.lease, min(r.TTL, lease))
-	if until := now.Add(min(r.TTL, lease)); !t.until.IsZero() && until.After(t.until) {
+	t.lease = max(t.lease, wanted)
+	if until := now.Add(wanted); !t.until.IsZero() && until.After(t.until) {
 		t.until = until
 	}
 	return nil
-}
-
-// renewForeign answers for a ticket that this driver does not have: it was lost, or
-// belongs to another session, which alone can keep it alive.
-func (d *Driver) renewForeign(ctx context.Context, h driver.Hold) error {
-	path, err := d.findTicket(ctx, h)
-	switch {
-	case err != nil:
-		return err
-	case path == "":
-		return errNotQueued
-	}
-	return fmt.Errorf("%w: %s belongs to another session, which alone can renew it", driver.ErrUnsupported, path)
 }
 
 // Release implements driver.Driver.
@@ -118,40 +104,31 @@ func (d *Driver) Release(ctx context.Context, h driver.Hold) error {
 	if err := d.giveUp(ctx, h); err != nil {
 		return err
 	}
-	if t := d.ticketOf(h); t != nil {
-		return d.release(ctx, t)
+	var path string
+	var heldAlone bool
+	var err error
+	t := d.ticketOf(h)
+	if t == nil {
+		path, err = d.findTicket(ctx, h)
+	} else {
+		d.mu.Lock()
+		t.leaving = true
+		path, heldAlone = t.path, t.held && !t.hold.Shared
+		d.mu.Unlock()
 	}
-	path, err := d.findTicket(ctx, h)
-	switch {
-	case err != nil:
-		return err
-	case path == "":
-		err = errNotQueued
-	default:
-		err = d.remove(ctx, path, false)
+	if err == nil {
+		err = d.remove(ctx, path, heldAlone)
 	}
 	if isGone(err) {
 		d.createKnown(h.ID)
-	}
-	return err
-}
-
-// release removes a ticket of this driver, and forgets it when the store has confirmed that.
-func (d *Driver) release(ctx context.Context, t *ticket) error {
-	d.mu.Lock()
-	t.leaving = true
-	heldAlone := t.held && !t.hold.Shared
-	d.mu.Unlock()
-	err := d.remove(ctx, t.path, heldAlone)
-	if isGone(err) {
 		d.forget(t)
 	}
 	return err
 }
 
 // findTicket searches the queue for a ticket that this driver does not have. It returns the
-// path of its node, or "" if there is none, and never will be: the create of the ticket, if
-// there was one, has ended.
+// path of its node. If there is none, and never will be, since the create of the ticket has ended if
+// there was one, it returns errNotQueued.
 func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, err error) {
 	d.mu.Lock()
 	ended := d.creates[h.ID]
@@ -174,7 +151,7 @@ func (d *Driver) findTicket(ctx context.Context, h driver.Hold) (path string, er
 			return parent + "/" + e.node, nil
 		}
 	}
-	return "", nil
+	return "", errNotQueued
 }
 
 // remove deletes a ticket's node, and the name's node with the last ticket. For

@@ -13,8 +13,8 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// watchDelay is the unit of time before a ticket's own node is watched: one or two units
-// after its grant, or after it begins to wait. The watch reports a break, and a short
+// watchDelay is the time before a ticket's own node is watched: once or twice that after its
+// grant, or after it begins to wait. The watch reports a break, and a short
 // critical section is over before one.
 const watchDelay = 50 * time.Millisecond
 
@@ -30,16 +30,6 @@ var (
 	errShortened = fmt.Errorf("%w: the server has shortened the session", driver.ErrLost)
 	errNotQueued = fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
 )
-
-// watchLater makes the node of a ticket be watched soon, unless it is. With mu held.
-func (d *Driver) watchLater(t *ticket) {
-	if t.queued || t.watch.Holds() {
-		return
-	}
-	t.queued = true
-	d.young = append(d.young, t)
-	d.startWatching()
-}
 
 // startWatching starts the background task unless it runs. With mu held.
 func (d *Driver) startWatching() {
@@ -64,42 +54,30 @@ func (d *Driver) watchTickets(ctx context.Context) {
 	}
 }
 
-// takeDue returns the tickets that are due now. more says that there are some, or will
+// takeDue returns the tickets that are to be watched now. more says that there are some, or will
 // be; otherwise the task ends.
 func (d *Driver) takeDue() (batch []*ticket, more bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.dropped {
-		d.dropped = false
-		for _, t := range d.tickets {
-			if t.watch.HasFired() {
-				d.due = append(d.due, t)
-			}
-		}
-	}
-	for _, t := range d.due {
-		t.queued = false
-		if d.tickets[t.hold.ID] == t && !t.watch.Holds() {
+	for _, t := range d.tickets {
+		switch {
+		case t.watch.Holds():
+		case time.Since(t.since) < watchDelay:
+			more = true
+		default:
 			batch = append(batch, t)
 		}
 	}
-	d.due, d.young = d.young, nil
-	d.watching = len(batch) > 0 || len(d.due) > 0
+	d.watching = more || len(batch) > 0
 	return batch, d.watching
 }
 
-// watchOrLose watches the node of a ticket. If the node has gone, the ticket is lost. If
-// the server does not answer, the request is repeated later.
+// watchOrLose watches the node of a ticket. If the node has gone, the ticket is lost.
 func (d *Driver) watchOrLose(ctx context.Context, t *ticket) error {
 	err := d.watchTicket(ctx, t)
-	switch {
-	case errors.Is(err, driver.ErrLost):
+	if errors.Is(err, driver.ErrLost) {
 		d.lose(t, err)
 		return nil
-	case err != nil:
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.watchLater(t)
 	}
 	return err
 }
@@ -126,69 +104,57 @@ func (d *Driver) watchTicket(ctx context.Context, t *ticket) error {
 func (d *Driver) changed(ev zk.Event) {
 	e, _ := parseEntry(nodeOf(ev.Path))
 	d.mu.Lock()
-	if !d.conn.Own() {
-		d.dropped = true
+	t := d.tickets[e.id]
+	if t != nil && t.path != ev.Path {
+		t = nil
+	}
+	written := t != nil && ev.Type == zk.EventNodeDataChanged
+	if written {
+		t.watch = zkconn.Watch{} // it may be noted only after this: takeDue sees that it has fired
+	}
+	if written || !d.conn.Own() {
 		d.startWatching()
 	}
-	t := d.tickets[e.id]
-	if t == nil || t.path != ev.Path {
-		d.mu.Unlock()
-		return
-	}
-	if ev.Type == zk.EventNodeDataChanged {
-		t.watch = zkconn.Watch{} // it may be noted only after this: takeDue sees that it has fired
-		d.watchLater(t)
-	}
 	d.mu.Unlock()
-	if ev.Type == zk.EventNodeDeleted {
+	if t != nil && ev.Type == zk.EventNodeDeleted {
 		d.lose(t, errRemoved)
 	}
 }
 
 // lose forgets a ticket and notifies its holder of the loss.
 func (d *Driver) lose(t *ticket, cause error) {
-	if !d.forget(t) {
-		return
-	}
-	d.mu.Lock()
-	lost := t.held && !t.leaving
-	d.mu.Unlock()
-	if lost {
+	if d.forget(t) {
 		d.notifyLost(t.hold, cause)
 	}
 }
 
-// forget removes a ticket from Driver.tickets. It reports whether it was there.
-func (d *Driver) forget(t *ticket) bool {
+// forget removes a ticket, if there is one, from Driver.tickets. It reports whether that is a loss for its holder.
+func (d *Driver) forget(t *ticket) (lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.tickets[t.hold.ID] != t {
+	if t == nil || d.tickets[t.hold.ID] != t {
 		return false
 	}
 	delete(d.tickets, t.hold.ID)
 	if t.gone != nil {
 		close(t.gone)
 	}
-	return true
+	return t.held && !t.leaving
 }
 
 // sessionOver forgets the tickets of a session that has ended, and notifies their
-// holders. Their waiters learn it from the session.
+// holders and waiters.
 func (d *Driver) sessionOver(s *zkconn.Session) {
-	var lost []driver.Hold
+	var theirs []*ticket
 	d.mu.Lock()
-	for id, t := range d.tickets {
-		if t.sess != s {
-			continue
-		}
-		delete(d.tickets, id)
-		if t.held && !t.leaving {
-			lost = append(lost, t.hold)
+	for _, t := range d.tickets {
+		if t.sess == s {
+			theirs = append(theirs, t)
 		}
 	}
 	d.mu.Unlock()
-	for _, h := range lost {
-		d.notifyLost(h, zkconn.ErrExpired)
+	for _, t := range theirs {
+		d.lose(t, zkconn.ErrExpired)
 	}
 }
 

@@ -215,6 +215,35 @@ func TestLeaseWithinShorterSession(t *testing.T) {
 	}
 }
 
+// TestExtendedInShorterSession: a lock whose lease the shorter session keeps is extended for longer than the session keeps it. The
+// holder does not count on more than the session gives.
+func TestExtendedInShorterSession(t *testing.T) {
+	t.Parallel()
+	ctx := ctxFor(t, 60*time.Second)
+	c, d, l := limitedClient(t, storeURL(t))
+	k := must[*locker.Lock](t)(c.Acquire(ctx, "x", locker.WithTTL(4*time.Second)))
+	before := d.Bounds(0).MaxTTL
+	l.lower(8 * time.Second)
+	for d.Bounds(0).MaxTTL == before {
+		sleep(ctx, t)
+	}
+	most := d.Bounds(0).MaxTTL
+	err := k.Extend(ctx, most-100*time.Millisecond)
+	if err != nil {
+		t.Errorf("extended for no longer than the session keeps it: %v", err)
+	}
+	err = k.Extend(ctx, before)
+	if left := time.Until(k.Deadline()); left > most {
+		t.Errorf("valid for %v, on a session that keeps a ticket for %v (extended: %v)", left, most, err)
+	}
+	if k.Err() != nil || !errors.Is(err, locker.ErrUnsupported) {
+		t.Errorf("extended: %v, want ErrUnsupported; the lock: %v", err, k.Err())
+	}
+	if err := k.Release(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestMinHoldInShorterSession: a session becomes shorter than a minimum hold while its ticket waits. The wait fails (D20).
 func TestMinHoldInShorterSession(t *testing.T) {
 	t.Parallel()

@@ -58,9 +58,6 @@ func (d *Driver) createTicket(
 	if err != nil {
 		return created{}, err
 	}
-	if len(res) != len(ops) || res[len(res)-1].Stat == nil {
-		return created{}, errIncomplete
-	}
 	st := res[len(res)-1].Stat
 	return created{path: res[len(res)-2].String, czxid: st.Mzxid, children: int(st.NumChildren)}, nil
 }
@@ -71,8 +68,6 @@ type created struct {
 	czxid    int64
 	children int // of the parent, including the ticket
 }
-
-var errIncomplete = errors.New("the server's answer to a transaction is incomplete")
 
 // deleteTicket deletes the node of a ticket, and returns how many children its parent
 // has left.
@@ -92,9 +87,6 @@ func (d *Driver) deleteTicket(ctx context.Context, path string, heldAlone bool) 
 	res, err := d.conn.Multi(ctx, ops...)
 	if err != nil {
 		return 0, err
-	}
-	if len(res) != len(ops) || res[len(res)-1].Stat == nil {
-		return 0, errIncomplete
 	}
 	return int(res[len(res)-1].Stat.NumChildren), nil
 }

@@ -65,7 +65,7 @@ func TestRefusedTryIsNotQueued(t *testing.T) {
 			}
 			c.before(ctx, t, d)
 			c.try.Wait = false
-			e := &enqueueing{d: d, r: c.try, parent: d.parent("x"), began: time.Now()}
+			e := &enqueueing{d: d, r: c.try, parent: d.parent("x"), bound: time.Now().Add(enqueueBound)}
 			d.expectOthers(e.parent, true)
 			if err := e.step(ctx); err != nil || e.t != nil {
 				t.Fatalf("first read: %v", err)

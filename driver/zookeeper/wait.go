@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,38 +13,25 @@ import (
 	"github.com/lockerproject/locker/internal/retry"
 )
 
-// await waits for the grant of a ticket that is queued.
-func (d *Driver) await(ctx context.Context, t *ticket, r driver.Request, began time.Time) (driver.Grant, error) {
-	return newWaiter(d, t, r).run(ctx, began)
-}
-
 // run takes steps until the ticket is granted.
-func (w *waiter) run(ctx context.Context, began time.Time) (driver.Grant, error) {
-	d := w.d
+func (w *waiter) run(ctx context.Context) (driver.Grant, error) {
 	for pause := newBackoff(); ; {
 		if err := w.lost(); err != nil {
 			return driver.Grant{}, err
 		}
-		w.reconnected = d.conn.Reconnected() // before anything is read
+		w.reconnected = w.d.conn.Reconnected() // before anything is read
 		g, wake, err := w.step(ctx)
 		switch {
 		case err == nil && wake == nil:
 			return g, nil
 		case err == nil:
-			w.last = nil
 			pause.Reset()
-			if err := w.sleep(ctx, wake); err != nil {
-				return driver.Grant{}, err
-			}
-			continue
-		case ctx.Err() != nil:
-			return driver.Grant{}, w.ended(ctx)
-		case final(err), errors.Is(err, driver.ErrNotAcquired), !w.joined && time.Since(began) > enqueueBound:
-			return driver.Grant{}, err
+			err = w.sleep(ctx, wake)
+		default:
+			err = w.d.pauseAfter(ctx, err, &pause, w.bound)
 		}
-		w.last = err
-		if !retry.Sleep(ctx, pause.Next(), d.conn.Closed()) {
-			return driver.Grant{}, w.ended(ctx)
+		if err != nil {
+			return driver.Grant{}, err
 		}
 	}
 }
@@ -55,7 +43,7 @@ type waiter struct {
 	r            driver.Request
 	parent, node string
 
-	joined              bool            // Request.Joined was called
+	bound               time.Time       // for the tries until Request.Joined is called
 	marks               bool            // it only marks the node when the ticket can be granted, see observe
 	reconnected         <-chan struct{} // closed when the client has another connection
 	poll                retry.Backoff   // the intervals without a wake
@@ -63,8 +51,7 @@ type waiter struct {
 	seen                zkconn.State    // the state of its data when the watch was set
 	predecessor         string          // ahead, if the release of a holder there grants this ticket
 	predecessorReleased bool            // the predecessor was held before
-	gone                <-chan struct{} // closed when the ticket's node was deleted
-	last                error           // of the store; nil if it has answered since
+	gone                <-chan struct{} // closed when the driver forgets the ticket; nil until Request.Joined is called
 }
 
 // A waiter does not rely on watches alone: the client may lose an event between one
@@ -134,7 +121,10 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 		return g, nil, err
 	}
 	if !w.r.Wait {
-		return g, nil, w.refuse(ctx)
+		if err = d.Release(ctx, w.t.hold); isGone(err) {
+			err = driver.ErrNotAcquired
+		}
+		return g, nil, err
 	}
 	if err := w.queued(); err != nil {
 		return g, nil, err
@@ -145,10 +135,10 @@ func (w *waiter) read(ctx context.Context) (g driver.Grant, wake <-chan zk.Event
 
 // queued calls Request.Joined, once, unless the ticket was released since the queue was read.
 func (w *waiter) queued() error {
-	if w.joined {
+	if w.gone != nil {
 		return nil
 	}
-	w.joined = true
+	w.bound = time.Time{}
 	w.d.mu.Lock()
 	if w.d.tickets[w.r.ID] != w.t {
 		w.d.mu.Unlock()
@@ -156,7 +146,7 @@ func (w *waiter) queued() error {
 	}
 	if w.t.gone == nil {
 		w.t.gone = make(chan struct{})
-		w.d.watchLater(w.t)
+		w.d.startWatching()
 	}
 	w.gone = w.t.gone
 	w.d.mu.Unlock()
@@ -171,12 +161,12 @@ func (w *waiter) queued() error {
 func (w *waiter) observe() {
 	if w.r.Limit > 0 {
 		marker := newWaiter(w.d, w.t, w.r)
-		marker.joined, marker.marks, marker.gone = true, true, w.gone
+		marker.marks, marker.gone = true, w.gone
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		w.d.conn.Go(func(context.Context) {
 			if retry.Sleep(ctx, watchDelay, w.d.conn.Closed()) {
-				_, _ = marker.run(ctx, time.Now())
+				_, _ = marker.run(ctx)
 			}
 		})
 	}
@@ -267,15 +257,6 @@ func (w *waiter) mark(ctx context.Context) {
 	}
 }
 
-// refuse removes the ticket of a request that does not wait.
-func (w *waiter) refuse(ctx context.Context) error {
-	err := w.d.release(ctx, w.t)
-	if isGone(err) {
-		return driver.ErrNotAcquired
-	}
-	return err
-}
-
 // sleep waits for a wake, or for the end of the ticket or of the wait.
 func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 	poll := time.NewTimer(w.poll.Next())
@@ -293,11 +274,9 @@ func (w *waiter) sleep(ctx context.Context, wake <-chan zk.Event) error {
 			}
 			poll.Reset(w.poll.Next())
 		case <-w.gone:
-			return w.deleted()
-		case <-w.t.sess.Gone():
-			return w.lost()
+			return cmp.Or(w.lost(), errRemoved)
 		case <-ctx.Done():
-			return w.ended(ctx)
+			return w.d.conn.EndError(ctx)
 		case <-w.d.conn.Closed():
 			return driver.ErrClosed
 		}
@@ -310,17 +289,4 @@ func (w *waiter) lost() error {
 		return zkconn.ErrExpired
 	}
 	return nil
-}
-
-// ended returns the error at ctx's end: why it ended, and the state of the store.
-func (w *waiter) ended(ctx context.Context) error {
-	select {
-	case <-w.d.conn.Closed():
-		return driver.ErrClosed
-	default:
-	}
-	if w.last == nil {
-		return w.d.conn.EndError(ctx)
-	}
-	return errors.Join(context.Cause(ctx), w.last)
 }

@@ -47,7 +47,7 @@ func dial(t *testing.T, addr string) (*zk.Conn, <-chan zk.Event) {
 // enqueue queues a ticket for x, and returns the path of its node.
 func enqueue(ctx context.Context, t *testing.T, d *Driver, r driver.Request) string {
 	t.Helper()
-	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), began: time.Now()}
+	e := &enqueueing{d: d, r: r, parent: d.parent(r.Name), bound: time.Now().Add(enqueueBound)}
 	if err := e.enqueue(ctx); err != nil {
 		t.Fatal(err)
 	}

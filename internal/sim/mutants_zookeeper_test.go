@@ -6,8 +6,8 @@ func init() {
 	mutants = append(mutants,
 		mutant{
 			name: "zookeeper: an unanswered create counts as refused", file: dir + "acquire.go",
-			old: "if err == nil && (now == nil || now != before) || err != nil && zkconn.WasSent(err) && !zkconn.Answered(err) {",
-			new: "if err == nil && (now == nil || now != before) {",
+			old: "if err == nil && now != before || err != nil && zkconn.WasSent(err) && !zkconn.Answered(err) {",
+			new: "if err == nil && now != before {",
 		},
 		mutant{
 			name: "zookeeper: a lease is as long as the session", file: dir + "internal/zkconn/session.go",

@@ -26,7 +26,6 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/life"
 )
 
@@ -40,10 +39,10 @@ type Conn struct {
 	events  <-chan zk.Event // of a user's connection
 	ended   func(*Session)
 	event   func(zk.Event)
-	login   login
+	login   life.Shared[struct{}]
 	watches watches
 	count   atomic.Uint64 // how often the connection's state has changed
-	closing sync.Once
+	allowed atomic.Bool   // the connection is authenticated: the client then repeats that by itself
 	life    *life.Life
 
 	mu         sync.Mutex
@@ -78,7 +77,7 @@ func open(n *network, o Options) (*Conn, error) {
 	if _, err := timeoutField(new(zk.Conn)); err != nil {
 		return nil, err
 	}
-	c := newConn(o)
+	c := newConn(o, n.life)
 	c.network = n
 	conn, _, err := zk.Connect(o.Servers, o.Session,
 		zk.WithLogger(clientLogger{o.Logger}), zk.WithLogInfo(o.Logger != nil), zk.WithHostProvider(n.hosts), zk.WithDialer(n.dial),
@@ -105,13 +104,13 @@ func Adopt(conn *zk.Conn, events <-chan zk.Event, o Options) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newConn(o)
+	c := newConn(o, life.New())
 	c.zk, c.events, c.timeout = conn, events, field
 	return c, nil
 }
 
-func newConn(o Options) *Conn {
-	return &Conn{options: o, login: login{busy: make(chan struct{}, 1)}, watches: watches{set: make(map[string]Watch)}, life: life.New()}
+func newConn(o Options, l *life.Life) *Conn {
+	return &Conn{options: o, watches: watches{set: make(map[string]Watch)}, life: l}
 }
 
 // Start begins to connect, or to handle the events of a user's connection. It sets ended,
@@ -144,13 +143,10 @@ func (c *Conn) Own() bool { return c.network != nil }
 // Close ends all background tasks and, unless the connection is the user's, the session.
 // With keep the session lives on until it times out.
 func (c *Conn) Close(keep bool) {
-	c.closing.Do(func() {
-		c.life.End()
-		if c.network != nil {
-			c.disconnect(keep)
-		}
-		c.life.Wait()
-	})
+	if c.life.End() && c.network != nil {
+		c.disconnect(keep)
+	}
+	c.life.Wait()
 }
 
 // closeBound is how long Close waits for the server to confirm the end of the session.
@@ -214,33 +210,26 @@ func (l clientLogger) Printf(format string, args ...any) {
 	}
 }
 
-// login is the authentication of a connection, which must come before any other request.
-// After it has succeeded once, the client repeats it by itself.
-type login struct {
-	busy chan struct{} // held by the caller that logs in
-	done atomic.Bool
-}
-
-// logIn authenticates the connection unless that is done, or is not needed.
+// logIn authenticates the connection, which must come before any other request, unless that is
+// done, or is not needed.
 func (c *Conn) logIn(ctx context.Context) error {
-	l := &c.login
-	if c.options.Credentials == "" || l.done.Load() {
+	if c.options.Credentials == "" || c.allowed.Load() {
 		return nil
 	}
-	select {
-	case l.busy <- struct{}{}:
-		defer func() { <-l.busy }()
-	case <-ctx.Done():
+	_, err := c.login.Get(ctx, c.life, func() (none struct{}, err error) {
+		if !c.allowed.Load() {
+			err = c.zk.AddAuth("digest", []byte(c.options.Credentials))
+			c.allowed.Store(err == nil)
+		}
+		return none, err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
 		return c.EndError(ctx)
-	case <-c.life.Done():
-		return driver.ErrClosed
 	}
-	if l.done.Load() {
-		return nil
-	}
-	_, err := c.send(ctx, func(*answer) error { return c.zk.AddAuth("digest", []byte(c.options.Credentials)) })
-	l.done.Store(err == nil)
-	return err
+	return c.explain(err)
 }
 
 // Name returns the servers of the connection or, for a user's connection, the server that

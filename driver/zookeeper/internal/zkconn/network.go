@@ -10,18 +10,19 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // network is the present network connection of a client that Open made. The client
 // itself returns little about it.
 type network struct {
+	life  *life.Life // of the Conn: after its end there are no more connections
 	hosts *hosts
 	tls   *tls.Config   // nil: without TLS
 	first time.Duration // bound for a connection to be made
 	most  time.Duration
 	find  func(ctx context.Context, host string) ([]string, error) // its addresses
-	life  context.Context
-	end   context.CancelFunc // no more connections
 
 	last string // the address that was tried last; only the client's goroutine uses it
 
@@ -38,10 +39,10 @@ const (
 )
 
 func newNetwork(names []string, config *tls.Config, first, session time.Duration) *network {
-	life, end := context.WithCancel(context.Background())
+	l := life.New()
 	return &network{
-		hosts: newHosts(life, names), several: len(names) > 1, find: net.DefaultResolver.LookupHost,
-		tls: config, first: first, life: life, end: end,
+		hosts: newHosts(l, names), several: len(names) > 1, find: net.DefaultResolver.LookupHost,
+		tls: config, first: first, life: l,
 		answer: answerFirst, most: max(session*2/3, answerFirst), // a server that is slower loses its clients anyway
 	}
 }
@@ -171,10 +172,9 @@ func (n *network) present() net.Conn {
 	return n.conn
 }
 
-// close ends the connection for good, without ending the session: the session lives on
-// until it times out.
+// close ends the present connection, without ending the session. After the end of life that is for good: the session
+// lives on until it times out.
 func (n *network) close() {
-	n.end()
 	if conn := n.present(); conn != nil {
 		_ = conn.Close()
 	}

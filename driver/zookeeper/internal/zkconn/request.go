@@ -221,10 +221,6 @@ func withoutSession(s zk.State) string {
 	switch s {
 	case zk.StateConnected:
 		return "a server has taken the connection, and has not opened a session yet"
-	case zk.StateExpired:
-		return "the session has expired"
-	case zk.StateAuthFailed:
-		return "the login was refused"
 	case zk.StateHasSession:
 		return "the session has only now been opened"
 	}

@@ -59,9 +59,6 @@ func Lease(timeout time.Duration) time.Duration {
 	return timeout - timeout/3 - halfTick
 }
 
-// Gone is closed when the session is over.
-func (s *Session) Gone() <-chan struct{} { return s.gone }
-
 // Over reports whether the server has said that the session is over.
 func (s *Session) Over() bool {
 	select {
