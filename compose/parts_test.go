@@ -94,6 +94,39 @@ func TestBatchesStayBatches(t *testing.T) {
 	}
 }
 
+// holds is a store that keeps the tokens that it is asked with, and shows a ticket without one.
+type holds struct {
+	driver.Driver
+	tokens []uint64
+}
+
+func (d *holds) Release(_ context.Context, h driver.Hold) error {
+	d.tokens = append(d.tokens, h.Token)
+	return nil
+}
+
+func (*holds) Inspect(context.Context, string) ([]driver.Ticket, error) {
+	return []driver.Ticket{{}, {Token: 7}}, nil
+}
+
+// A token that is not known stays unknown, whatever is added to the others.
+func TestTokenBaseKeepsNoToken(t *testing.T) {
+	store := &holds{Driver: memory.New()}
+	d := compose.TokenBase(store, 1000)
+	defer d.Close()
+	for _, token := range []uint64{0, 1007} {
+		if err := d.Release(t.Context(), driver.Hold{Name: "x", ID: "1", Token: token}); err != nil {
+			t.Error(err)
+		}
+	}
+	if !slices.Equal(store.tokens, []uint64{0, 7}) {
+		t.Errorf("asked with the tokens %d", store.tokens)
+	}
+	if q, err := d.Inspect(t.Context(), "x"); err != nil || q[0].Token != 0 || q[1].Token != 1007 {
+		t.Errorf("shown as %v, %v", q, err)
+	}
+}
+
 // A Ping that was under way when the primary said that a ticket is lost, and that has no
 // answer, does not make it away again.
 func TestFallbackHearsThePrimaryDuringAPing(t *testing.T) {
