@@ -168,10 +168,10 @@ func (a *acquisition) request(ttl time.Duration) driver.Request {
 // ticket asks the store for a grant, with one ticket, and makes a lease of it. If that fails
 // and the store may have the ticket, the ticket is removed; after undoWait, in the background.
 func (a *acquisition) ticket() (*Lock, error) {
+	a.sure = false
 	if a.c.removals.full.Load() {
 		return nil, errFull
 	}
-	a.sure = false
 	g, asked, err := a.grant()
 	if err == nil {
 		a.sure = false // it is granted

@@ -180,23 +180,6 @@ func (c *call) stopAnswerTimer() {
 	}
 }
 
-// uncounted runs f, whose time is not the store's: it does not count for the answer.
-func (c *call) uncounted(f func()) {
-	c.mu.Lock()
-	begun := time.Now()
-	c.stopAnswerTimer()
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !c.ended && !c.asked.IsZero() {
-			c.asked = c.asked.Add(time.Since(begun))
-			c.startAnswerTimer()
-		}
-	}()
-	f()
-}
-
 // expectAnswer starts the bound for the store's answer anew, if it was lifted.
 func (c *call) expectAnswer() {
 	c.mu.Lock()

@@ -74,7 +74,7 @@ func TestOpenRefuses(t *testing.T) {
 		"memory://?ttl=-1s":              "want a duration greater than zero",
 		"memory://?ttl=500us":            "parameter ttl: 500µs: want 1ms or more",
 		"memory://?ttl=1s&ttl=2s":        "given 2 times",
-		"memory://a:port":                `bad port "port"`,
+		"memory://a:port":                "host 1: bad port: want 1 to 65535",
 		"memory://a,b":                   "want memory:// or memory://name",
 		"memory://u:secret@a":            "want memory:// or memory://name",
 		"memory://u:sec%zzret@a":         "bad percent escape",

@@ -149,9 +149,6 @@ func (a *acquisition) queueFor(key ownerKey, o *owned) (*Lock, error) {
 // await waits until the acquisition of o has ended. A try waits only until its ticket is
 // queued, and then fails.
 func (a *acquisition) await(o owned) error {
-	if !a.try {
-		a.uncounted(a.notifyWaiting)
-	}
 	queued := o.queued
 	for {
 		select {
@@ -165,6 +162,7 @@ func (a *acquisition) await(o owned) error {
 				return ErrNotAcquired
 			}
 			a.setQueued()
+			a.notifyWaiting()
 			queued = nil
 		case <-a.Done():
 			return a.explain(context.Cause(a))

@@ -44,9 +44,8 @@ type removals struct {
 	full    atomic.Bool        // while failing: blind is removalsMost
 	backoff retry.Backoff      // while failing
 	retryAt time.Time          // while failing: the next try
-	running bool               // the goroutine runs
 	closing bool               // Close has begun: everything is due
-	empty   chan struct{}      // while closing: closed when nothing is left
+	done    chan struct{}      // closed when the goroutine ends; nil: it does not run
 	group   sync.WaitGroup
 	wake    chan struct{}
 }
@@ -128,11 +127,11 @@ func (rm *removals) add(r removal) {
 		rm.blind++
 	}
 	rm.checkFull()
-	if rm.running {
+	if rm.done != nil {
 		signal(rm.wake)
 		return
 	}
-	rm.running = true
+	rm.done = make(chan struct{})
 	rm.group.Go(rm.work)
 }
 
@@ -165,11 +164,7 @@ func (rm *removals) step() (pause time.Duration, more bool) {
 		rm.group.Go(func() { rm.try(r) })
 	}
 	if rm.trying == 0 && len(rm.tickets)+len(rm.retries) == 0 {
-		rm.running = false
-		if rm.empty != nil {
-			close(rm.empty)
-			rm.empty = nil
-		}
+		rm.end()
 		return 0, false
 	}
 	return idle, true // until a try has ended
@@ -267,21 +262,25 @@ func (rm *removals) startClosing() {
 // given time. Nothing may be added any more.
 func (rm *removals) waitEmpty(until time.Time) {
 	rm.mu.Lock()
-	if !rm.running {
-		rm.mu.Unlock()
-		return
-	}
-	empty := make(chan struct{})
-	rm.empty = empty
+	done := rm.done
 	rm.mu.Unlock()
-	waitFor(empty, until)
+	if done != nil {
+		waitFor(done, until)
+	}
 }
 
 // forgetAll forgets what is left when the Client has been closed.
 func (rm *removals) forgetAll() {
 	rm.mu.Lock()
 	defer rm.mu.Unlock()
-	rm.tickets, rm.retries, rm.running = nil, nil, false
+	rm.tickets, rm.retries = nil, nil
+	rm.end()
+}
+
+// end says that the goroutine ends. With mu held.
+func (rm *removals) end() {
+	close(rm.done)
+	rm.done = nil
 }
 
 // releaseContext is the context of one request for a release. It has the values of its

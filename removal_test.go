@@ -377,6 +377,42 @@ func TestBookIsBounded(t *testing.T) {
 	})
 }
 
+// A waiter that cannot queue again, since the book is full, notifies once that its ticket is gone.
+func TestWaiterWhileTheBookIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen events
+		s := newStub()
+		l := locker.New(s, locker.WithObserver(seen.add))
+		defer l.Close()
+		k := acquire(t, l, "a")
+		got := make(chan *locker.Lock)
+		go func() { got <- acquire(t, l, "a") }()
+		synctest.Wait()
+		s.set(func(s *stub) {
+			s.acquire = func(context.Context, driver.Request, acquireFunc) (driver.Grant, error) {
+				return driver.Grant{}, driver.Unavailable(errDown)
+			}
+		})
+		back := s.away(driver.Unavailable(errDown))
+		for range 11_000 {
+			_, err := l.TryAcquire(t.Context(), "b")
+			want(t, err, locker.ErrUnavailable)
+		}
+		q, err := l.Inspect(t.Context(), "a")
+		if err != nil || len(q.Tickets) != 2 || l.Break(t.Context(), "a", q.Tickets[1].Token) != nil {
+			t.Fatalf("%v, %v", q, err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := len(seen.of(locker.EventRejoined)); n != 1 {
+			t.Errorf("notified %d times", n)
+		}
+		back()
+		s.set(func(s *stub) { s.acquire = nil })
+		release(t, k)
+		release(t, <-got)
+	})
+}
+
 // What an outage may leave of locks that were held, and of calls that were queued, when it
 // began is bounded by their number. It does not fill the book: the driver may have another
 // store that grants (compose.Fallback).

@@ -121,10 +121,9 @@ type book struct {
 
 // part is the state of a ticket on one store.
 type part struct {
-	token    uint64 // 0: not granted there
-	asked    bool   // a request was sent
-	released bool   // the store has confirmed
-	unknown  bool   // a request has no answer
+	token   uint64 // 0: not granted there
+	asked   bool   // a request was sent
+	unknown bool   // a request has no answer
 }
 
 // Authority makes the i-th store, counted from 0, the authority, whose tokens the locks

@@ -17,11 +17,7 @@ func (m *AllDriver) part(i int, h driver.Hold) part {
 	if b := m.books[keyOf(h)]; b != nil {
 		return b.parts[i]
 	}
-	p := part{asked: true}
-	if i == m.authority {
-		p.token = h.Token
-	}
-	return p
+	return part{asked: true}
 }
 
 // change changes the state of a ticket on one store. It reports false if the ticket has no
@@ -88,24 +84,20 @@ func (m *AllDriver) Shorten(ctx context.Context, h driver.Hold, left time.Durati
 	return errors.Join(answers...)
 }
 
-// Release implements driver.Driver. It is done when all parts have confirmed it; those that
-// have are not asked again. A part that was never asked for the ticket is not asked to remove
-// it: it may be away while the others answer. The core checks again for a late request only
-// if no store has the ticket. If some have it, a late request may still bring it to another
-// one: it becomes an orphan there.
+// Release implements driver.Driver. It is done when all parts have answered. A part that was
+// never asked for the ticket is not asked to remove it: it may be away while the others answer.
+// The core checks again for a late request only if no store has the ticket. If some have it, a
+// late request may still bring it to another one: it becomes an orphan there.
 func (m *AllDriver) Release(ctx context.Context, h driver.Hold) error {
 	lost, found := make([]bool, len(m.parts)), make([]bool, len(m.parts))
 	err := m.each(func(i int, d driver.Driver) error {
-		p := m.part(i, h)
-		if !p.asked || p.released {
-			found[i] = p.released
+		if !m.part(i, h).asked {
 			return nil
 		}
 		err := d.Release(ctx, m.hold(i, h))
 		switch {
 		case err == nil:
 			found[i] = true
-			m.change(i, h, func(p *part) { p.released = true })
 		case errors.Is(err, driver.ErrLost):
 			lost[i] = true
 			m.change(i, h, func(p *part) {

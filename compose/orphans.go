@@ -3,8 +3,6 @@ package compose
 import (
 	"context"
 	"errors"
-	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -20,39 +18,30 @@ const orphanBound = time.Second
 // All that did not have the ticket when it was released. The core knows of one ticket
 // only, so the orphans are removed here: in the background, one after the other, each
 // until the store has confirmed it.
-//
-// An orphan whose removal fails is put off, longer each time, so that it delays the others
-// by one request at most.
 type orphans struct {
 	d     driver.Driver
 	tasks *background
 
 	mu      sync.Mutex
-	tickets []*orphan // the one that is due first is the first
-	running bool      // there is a goroutine
+	queue   []orphan // one whose removal fails goes to the end, so it delays each of the others by one request
+	running bool     // there is a goroutine
 }
 
 type orphan struct {
 	hold  driver.Hold
-	due   time.Time
-	looks int           // answered removals: the store did not have the ticket
-	pause retry.Backoff // after a removal that failed
+	looks int // answered removals: the store did not have the ticket
 }
 
 func newOrphans(d driver.Driver, tasks *background) *orphans {
 	return &orphans{d: d, tasks: tasks}
 }
 
-func (o *orphans) add(h driver.Hold) {
-	pause := retry.Backoff{First: retry.Usual().First, Most: 5 * time.Second}
-	o.put(&orphan{hold: h, due: time.Now(), pause: pause})
-}
+func (o *orphans) add(h driver.Hold) { o.put(orphan{hold: h}) }
 
-func (o *orphans) put(t *orphan) {
+func (o *orphans) put(t orphan) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	i := sort.Search(len(o.tickets), func(i int) bool { return o.tickets[i].due.After(t.due) })
-	o.tickets = slices.Insert(o.tickets, i, t)
+	o.queue = append(o.queue, t)
 	if !o.running {
 		o.running = o.tasks.run(o.work)
 	}
@@ -60,66 +49,46 @@ func (o *orphans) put(t *orphan) {
 
 // work is the goroutine: it ends when nothing is left.
 func (o *orphans) work() {
-	away := retry.Usual()
+	pause := retry.Usual()
 	for {
-		t, wait := o.next()
-		switch {
-		case t == nil:
+		t, ok := o.next()
+		if !ok {
 			return
-		case wait > 0:
-			// Not for longer than a second, since a ticket may be added meanwhile.
-			if !retry.Sleep(o.tasks.ctx, min(wait, time.Second), nil) {
-				return
-			}
-			continue
 		}
-		err := o.remove(t)
-		switch {
+		switch err := o.remove(t); {
 		case errors.Is(err, driver.ErrClosed):
 			return
-		case !driver.IsUnavailable(err):
-			away.Reset()
-		case !retry.Sleep(o.tasks.ctx, away.Next(), nil):
-			return
+		case err == nil, errors.Is(err, driver.ErrLost):
+			pause.Reset()
+		default:
+			o.put(t)
+			if !retry.Sleep(o.tasks.ctx, pause.Next(), nil) {
+				return
+			}
 		}
 	}
 }
 
-// next takes the ticket that is due first, or returns how long until it is due. If there is
-// none, nothing is left.
-func (o *orphans) next() (t *orphan, wait time.Duration) {
+// next takes the first one. It reports false if there is none: then nothing runs any more.
+func (o *orphans) next() (t orphan, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.tickets) == 0 {
-		o.running = false
-		return nil, 0
+	if len(o.queue) == 0 {
+		o.queue, o.running = nil, false
+		return t, false
 	}
-	t = o.tickets[0]
-	if wait = time.Until(t.due); wait <= 0 {
-		o.tickets[0] = nil
-		o.tickets = o.tickets[1:]
-	}
-	return t, wait
+	t, o.queue = o.queue[0], o.queue[1:]
+	return t, true
 }
 
-// remove asks the store once to remove a ticket, and puts the ticket back if that failed. If
-// the store did not have it, it is put off to the next of the late checks, if any is left.
-func (o *orphans) remove(t *orphan) error {
+// remove asks the store once to remove a ticket. If the store did not have it, the request for
+// it may still be on its way: it is queued again at the next of the late checks, if any is left.
+func (o *orphans) remove(t orphan) error {
 	ctx, cancel := context.WithTimeout(o.tasks.ctx, orphanBound)
 	defer cancel()
 	err := o.d.Release(ctx, t.hold)
-	switch {
-	case err == nil:
-		return nil
-	case !errors.Is(err, driver.ErrLost):
-		t.due = time.Now().Add(t.pause.Next())
-	case t.looks == len(retry.LateChecks):
-		return err
-	default:
-		t.pause.Reset()
-		t.due = time.Now().Add(retry.LateChecks[t.looks])
-		t.looks++
+	if errors.Is(err, driver.ErrLost) && t.looks < len(retry.LateChecks) {
+		time.AfterFunc(retry.LateChecks[t.looks], func() { o.put(orphan{t.hold, t.looks + 1}) })
 	}
-	o.put(t)
 	return err
 }

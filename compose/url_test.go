@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/lockerproject/locker"
@@ -93,6 +94,35 @@ func TestURLRefused(t *testing.T) {
 			_ = l.Close()
 		} else if !errors.Is(err, locker.ErrInvalidOption) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v, want it to say %q and no password", raw, err, want)
+		}
+	}
+}
+
+// closes counts the drivers of the scheme "closes" that are open.
+type closes struct{ *memory.Driver }
+
+var open atomic.Int64
+
+func init() {
+	driver.Register("closes", func(_ context.Context, u *driver.URL) (driver.Driver, error) {
+		open.Add(1)
+		return closes{memory.New()}, u.Done()
+	})
+}
+
+func (d closes) Close() error {
+	open.Add(-1)
+	return d.Driver.Close()
+}
+
+// If one of several stores cannot be opened, those before it are closed.
+func TestURLThatFailsLeavesNothingOpen(t *testing.T) {
+	for _, raw := range []string{"all://(closes://)(closes://)(memory://a,b)", "fallback://(closes://)(memory://?color=red)"} {
+		if l, err := locker.Open(t.Context(), raw); err == nil {
+			t.Errorf("%s is opened as %v", raw, l)
+		}
+		if n := open.Load(); n != 0 {
+			t.Errorf("%s: %d stores are left open", raw, n)
 		}
 	}
 }

@@ -104,27 +104,27 @@ func (u *URL) parseAuthority(s string) error {
 		return nil
 	}
 	for host := range strings.SplitSeq(s, ",") {
-		if err := checkHost(host); err != nil {
-			return err
-		}
 		u.Hosts = append(u.Hosts, host)
+		if err := checkHost(host); err != nil {
+			return fmt.Errorf("malformed URL: host %d: %w", len(u.Hosts), err)
+		}
 	}
 	return nil
 }
 
+// checkHost quotes nothing: if the @ before the host is missing or escaped, the password is here.
 func checkHost(host string) error {
 	name := host
 	if i := strings.LastIndexByte(host, ':'); i > strings.LastIndexByte(host, ']') {
-		port := host[i+1:]
 		name = host[:i]
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("malformed URL: bad port %q in host %q", port, host)
+		if n, err := strconv.ParseUint(host[i+1:], 10, 16); err != nil || n == 0 {
+			return errors.New("bad port: want 1 to 65535")
 		}
 	}
-	if name == "" || strings.ContainsAny(name, " \t\r\n()") ||
-		strings.HasPrefix(name, "[") != strings.HasSuffix(name, "]") ||
-		(!strings.HasPrefix(name, "[") && strings.Contains(name, ":")) {
-		return fmt.Errorf("malformed URL: bad host %q", host)
+	bracketed := strings.HasPrefix(name, "[")
+	if name == "" || strings.ContainsAny(name, " \t\r\n()") || bracketed != strings.HasSuffix(name, "]") ||
+		!bracketed && strings.ContainsAny(name, ":%") {
+		return errors.New("bad name (the @ between a user and a host is not escaped)")
 	}
 	return nil
 }

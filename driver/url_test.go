@@ -41,12 +41,12 @@ func TestURLSaysWhatIsWrong(t *testing.T) {
 	for raw, part := range map[string]string{
 		"":                  "empty URL: want scheme://host…, as in redis://",
 		"localhost:6379":    "malformed URL: want scheme://host…, as in redis://",
-		"x://h:0":           `bad port "0"`,
-		"x://h:70000":       `bad port "70000"`,
-		"x://h 1":           "bad host",
-		"x://h1,,h2":        `bad host ""`,
-		"x://[::1":          "bad host",
-		"x://::1":           "bad host",
+		"x://h:0":           "host 1: bad port: want 1 to 65535",
+		"x://h,h:70000":     "host 2: bad port: want 1 to 65535",
+		"x://h 1":           "host 1: bad name",
+		"x://h1,,h2":        "host 2: bad name",
+		"x://[::1":          "host 1: bad name",
+		"x://::1":           "host 1: bad name",
 		"x://h?n=0":         "whole number of at least 1",
 		"x://h?on=perhaps":  "want true or false",
 		"x://h?d=":          "want a duration",
@@ -66,7 +66,8 @@ func TestURLSaysWhatIsWrong(t *testing.T) {
 }
 
 // A password that is not escaped is cut at its / or ?, and the part before that
-// may look like a port.
+// may look like a port. If the @ after it is escaped, or the host is missing, it may look like
+// a host or a port.
 func TestURLTellsNoPassword(t *testing.T) {
 	for _, raw := range []string{
 		"x://app:12/s3cret@h:3306/db",
@@ -77,6 +78,11 @@ func TestURLTellsNoPassword(t *testing.T) {
 		"x://app:no/s3cret@h",
 		"x://app:12#s3cret@h",
 		"x://app:s3cret%zz@h",
+		"x://app:s3cret%40h:6379",
+		"x://app:s3cret%40h",
+		"x://app:s3cret",
+		"x://app%3As3cret%40h",
+		"x://h1,app:s3cret%40h2:1",
 	} {
 		u, err := driver.ParseURL(raw)
 		if err == nil {
@@ -131,7 +137,8 @@ func TestURLPartsSayWhatIsWrong(t *testing.T) {
 		"all://(x://h)/p":            "after the last )",
 		"all://(x://h)?a=%zz":        "bad percent escape",
 		"all://(x://h)#f":            "after the last )",
-		"all://(x://h)(x://h:0)":     `in parentheses 2: malformed URL: bad port "0"`,
+		"all://(x://h)(x://h:0)":     "in parentheses 2: malformed URL: host 1: bad port",
+		"all://(x://u:s3cret%40h)":   "in parentheses 1: malformed URL: host 1: bad port",
 		"all://(x://u:s3c(ret@h)":    "without its )",
 		"all://(x://u:s3c)ret@h)":    "after the last )",
 		"all://(x://u:s3c)(ret@h)":   "want URLs",
