@@ -32,8 +32,7 @@ type ticket struct {
 	leased    bool      // its record says that it is held
 	fixed     bool      // its record says that heartbeats do not renew its lease
 	shortened bool      // the change that ends its lease sooner is being written: no renewal follows
-	changes   int       // of its lease that are on their way; each may shorten it, so renewals are written after them
-	unsure    bool      // one of them was not answered: it may still be done as long as file.unanswered is set
+	last      *change   // the last one of its lease that was asked for, until it is done: it may shorten the lease, so renewals are written after it
 	polls     bool      // its record says that its process reads the queue: nobody notifies it
 	promised  time.Time // its lease must not end before
 	ahead     int       // how many waiters were ahead of it at the last reading
