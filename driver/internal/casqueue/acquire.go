@@ -70,7 +70,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	ctx, done := e.bind(ctx)
 	defer done()
 	t, g, err := e.enter(ctx, &r)
-	if errors.Is(err, driver.ErrNotAcquired) && e.consult(ctx, r.Name) {
+	if errors.Is(err, driver.ErrNotAcquired) && e.consult(ctx, e.file(r.Name), true) {
 		t, g, err = e.enter(ctx, &r)
 	}
 	if t != nil {

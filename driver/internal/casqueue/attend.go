@@ -108,9 +108,6 @@ func (a *attendant) scan() {
 	if a.watched = a.e.watches; a.e.notified {
 		a.e.notified, a.polled = false, time.Time{}
 	}
-	if a.e.recalled {
-		a.e.recalled, a.sampled = false, time.Time{} // a ticket may expire sooner than was known
-	}
 }
 
 // soon is how long after the last reading the ticket's queue is read again, to find the ticket as the next: after a part of
@@ -236,7 +233,11 @@ func (a *attendant) sample(now time.Time) error {
 			c.ctx = e.ctx
 			e.submit(f, c)
 		} else if recall, tell := e.unshared(f); recall || tell {
-			e.spawn(func() { _ = e.share(e.ctx, f, tell) })
+			e.spawn(func() {
+				if e.consult(e.ctx, f, tell) {
+					_ = e.change(e.ctx, f.key, e.reaping(f))
+				}
+			})
 		}
 	}
 	return nil

@@ -68,7 +68,6 @@ type Engine struct {
 	storeErr   error                // of the last request
 	watches    bool                 // the store reports notifications
 	clock      string               // which one was read last
-	recalled   bool                 // what others have observed was taken over, and the attendant does not know it yet
 	notified   bool                 // it has reported one, and the queues have not been read since
 }
 

@@ -12,17 +12,11 @@ import (
 func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	ctx, done := e.bind(ctx)
 	defer done()
-	e.mu.Lock()
-	f := e.fileOf(e.key(name))
-	e.mu.Unlock()
+	f := e.file(name)
 	if err := e.read(ctx, f); err != nil {
 		return nil, e.failed(ctx, err)
 	}
-	_ = e.share(ctx, f, false) // what this process has not learned it cannot show
-	e.mu.Lock()
-	expired := e.anyExpired(f)
-	e.mu.Unlock()
-	if expired {
+	if e.consult(ctx, f, false) {
 		if err := e.change(ctx, f.key, e.reaping(f)); err != nil {
 			return nil, e.failed(ctx, err)
 		}

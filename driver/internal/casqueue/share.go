@@ -18,15 +18,9 @@ type observation struct {
 	Heartbeat string        `json:"h,omitempty"` // empty: there was none, or the lease has none
 }
 
-// consult shares what was observed of the queue of a name with other processes, and reports whether tickets have
-// expired.
-func (e *Engine) consult(ctx context.Context, name string) bool {
-	e.mu.Lock()
-	f := e.fileOf(e.key(name))
-	e.mu.Unlock()
-	if e.share(ctx, f, true) != nil {
-		return false // the request was refused, and stays so
-	}
+// consult shares what was observed of a queue with other processes, and reports whether tickets have expired.
+func (e *Engine) consult(ctx context.Context, f *file, tell bool) bool {
+	_ = e.share(ctx, f, tell) // what this process does not learn, it has to observe
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.anyExpired(f)
@@ -208,8 +202,7 @@ func (e *Engine) recall(r *record, now Time, read time.Time) {
 	if b := e.heartbeats[r.Process]; b != nil && !r.ownLease() && since.Before(b.since) {
 		b.since = since
 	}
-	e.recalled = true
-	e.wakeTask()
+	e.wakeTask() // the ticket may expire sooner than was known
 }
 
 // tell writes what this process has observed. If others change the document meanwhile, it gives up soon: what they do

@@ -75,6 +75,13 @@ type change struct {
 	unsure bool // a Put that it has changed was not answered
 }
 
+// file returns the file of a name.
+func (e *Engine) file(name string) *file {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fileOf(e.key(name))
+}
+
 // fileOf returns the file with a key. With mu held.
 func (e *Engine) fileOf(key string) *file {
 	e.forgetFiles()
