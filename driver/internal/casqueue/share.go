@@ -202,7 +202,6 @@ func (e *Engine) recall(r *record, now Time, read time.Time) {
 	if b := e.heartbeats[r.Process]; b != nil && !r.ownLease() && since.Before(b.since) {
 		b.since = since
 	}
-	e.wakeTask() // the ticket may expire sooner than was known
 }
 
 // tell writes what this process has observed. If others change the document meanwhile, it gives up soon: what they do
