@@ -26,8 +26,7 @@ const (
 type attendant struct {
 	e       *Engine
 	news    string // the last notification
-	reports bool   // the store can report them
-	watched bool   // … and does
+	watched bool   // the store reports them
 	failed  bool   // the last request has failed
 
 	shortest time.Duration // life of a waiting ticket
@@ -55,7 +54,6 @@ func (e *Engine) wakeTask() {
 func (e *Engine) attend() {
 	a := &attendant{e: e}
 	if w, ok := e.store.(Watcher); ok {
-		a.reports = true
 		e.mu.Lock()
 		e.spawn(func() { e.follow(w) })
 		e.mu.Unlock()
@@ -180,7 +178,7 @@ func (a *attendant) step() {
 // queue of tickets without notifications each time: then the release itself is seen, with one request.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.reports || !a.hears || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
+	if a.watched || !a.hears || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
 		return a.readQueues()
 	}
 	var both sync.WaitGroup
