@@ -102,7 +102,7 @@ func (e *Engine) news(f *file) (news bool) {
 	return news
 }
 
-// observe calls do for the tickets that block this process: all that are ahead of its last ticket that waits or, if none
+// observe calls do for the tickets of others that block this process: all that are ahead of its last ticket that waits or, if none
 // waits, in the whole queue. With mu held.
 func (e *Engine) observe(f *file, do func(r *record)) {
 	now := time.Now()
@@ -112,7 +112,9 @@ func (e *Engine) observe(f *file, do func(r *record)) {
 			before = len(q.Tickets)
 		}
 		for r := range e.observed(f, q, before, now) {
-			do(r)
+			if r.Process != e.process { // its sign of life is that of the other tickets of this process
+				do(r)
+			}
 		}
 	}
 }
@@ -174,15 +176,6 @@ func (e *Engine) sign(r *record) string {
 	return ""
 }
 
-// unchanged returns since when this process has seen the record of a ticket and its sign as they are. A ticket that this
-// process has abandoned can be silent for longer: its sign is that of the other tickets of the process. With mu held.
-func (e *Engine) unchanged(r *record) time.Time {
-	if b := e.heartbeats[r.Process]; b != nil && !r.ownLease() && b.since.After(r.seen) {
-		return b.since
-	}
-	return r.seen
-}
-
 // confirms reports whether nothing has changed since a ticket was observed, by the present clock. A heartbeat that the store
 // has forgotten has changed: there may have been others before it. With mu held.
 func (e *Engine) confirms(r *record) bool {
@@ -215,7 +208,7 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 	seen := make(map[string]record)
 	e.mu.Lock()
 	e.observe(f, func(r *record) {
-		since := e.unchanged(r)
+		since, _ := e.silence(r, asked)
 		if r.seen.IsZero() || since.After(asked) || e.confirms(r) {
 			return // it may have changed after the clock was read
 		}
