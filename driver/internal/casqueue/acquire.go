@@ -151,7 +151,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (placed record, written, changed bool, err error) {
 	q := d.open(r.Name, e.highest)
 	f := e.fileOf(key)
-	reaped := e.reap(f, q)
+	reaped := e.reap(q)
 	i := q.index(r.ID)
 	added := i < 0
 	if added {
@@ -201,7 +201,7 @@ func (e *Engine) polls(f *file) bool {
 // document already. With mu held.
 func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time.Time) *ticket {
 	t := e.tickets[r.ID]
-	if t == nil || t.name != r.Name {
+	if t == nil {
 		t = &ticket{
 			name: r.Name, id: r.ID, ttl: r.TTL, renewed: r.Renewed, minHold: r.MinHold > 0, alive: sent,
 			file: e.fileOf(key), done: make(chan struct{}),
@@ -257,14 +257,6 @@ func (e *Engine) forget(t *ticket) {
 	delete(e.waiting, t)
 }
 
-// own returns the ticket of this process with an ID, if it waits or is held in a file. With mu held.
-func (e *Engine) own(f *file, id string) *ticket {
-	if t := e.tickets[id]; t != nil && t.file == f {
-		return t
-	}
-	return nil
-}
-
 // lose forgets a ticket that is not in the queue any more. With mu held.
 func (e *Engine) lose(t *ticket, cause error) {
 	if t.state != held {
@@ -291,17 +283,17 @@ func (e *Engine) learn(f *file) {
 		waiters := 0
 		granted := driver.Granted(q.views())
 		for i := range q.Tickets {
-			t := e.own(f, q.Tickets[i].ID)
+			t := e.tickets[q.Tickets[i].ID]
+			if t != nil {
+				there++
+			}
 			switch {
-			case t == nil || t.name != q.Name:
-			case t.state == waiting && granted[i]:
+			case t == nil || t.state != waiting:
+			case granted[i]:
 				e.granted(t, &q.Tickets[i], now)
-			case t.state == waiting:
+			default:
 				t.polls = q.Tickets[i].Polls
 				t.move(waiters, now)
-			}
-			if t != nil && t.name == q.Name {
-				there++
 			}
 			if !granted[i] {
 				waiters++

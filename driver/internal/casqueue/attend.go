@@ -216,7 +216,7 @@ func (a *attendant) sample(now time.Time) error {
 	e.mu.Lock()
 	for f := range files {
 		for _, q := range f.doc.Queues {
-			a.sampling = min(a.sampling, e.watch(f, q, e.lastOwn(f, q), processes))
+			a.sampling = min(a.sampling, e.watch(q, e.lastOwn(q), processes))
 		}
 	}
 	e.mu.Unlock()
@@ -227,13 +227,13 @@ func (a *attendant) sample(now time.Time) error {
 	defer e.mu.Unlock()
 	for f := range files {
 		if e.anyExpired(f) {
-			c := e.reaping(f)
+			c := e.reaping()
 			c.ctx = e.ctx
 			e.submit(f, c)
 		} else if recall, tell := e.unshared(f); recall || tell {
 			e.spawn(func() {
 				if e.consult(e.ctx, f, tell) {
-					_ = e.change(e.ctx, f.key, e.reaping(f))
+					_ = e.change(e.ctx, f.key, e.reaping())
 				}
 			})
 		}
@@ -257,9 +257,9 @@ func (e *Engine) waitedFor(some func(*ticket) bool) map[*file]struct{} {
 func anyTicket(*ticket) bool { return true }
 
 // lastOwn returns the index of the last waiting ticket of this process, or 0. With mu held.
-func (e *Engine) lastOwn(f *file, q *queue) int {
+func (e *Engine) lastOwn(q *queue) int {
 	for i := len(q.Tickets) - 1; i >= 0; i-- {
-		if t := e.own(f, q.Tickets[i].ID); t != nil && t.state != held {
+		if t := e.tickets[q.Tickets[i].ID]; t != nil && t.state != held {
 			return i
 		}
 	}

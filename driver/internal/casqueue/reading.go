@@ -12,7 +12,7 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 	processes := make(map[string]struct{})
 	e.mu.Lock()
 	for _, q := range f.doc.Queues {
-		e.watch(f, q, len(q.Tickets), processes)
+		e.watch(q, len(q.Tickets), processes)
 	}
 	e.mu.Unlock()
 	if err := e.sample(ctx, processes, map[*file]struct{}{f: {}}); err != nil {

@@ -98,7 +98,7 @@ func (e *Engine) news(f *file) (news bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	e.observe(f, func(r *record) { news = news || !e.confirms(r) && !e.expired(f, r, now) })
+	e.observe(f, func(r *record) { news = news || !e.confirms(r) && !e.expired(r, now) })
 	return news
 }
 
@@ -107,11 +107,11 @@ func (e *Engine) news(f *file) (news bool) {
 func (e *Engine) observe(f *file, do func(r *record)) {
 	now := time.Now()
 	for _, q := range f.doc.Queues {
-		before := e.lastOwn(f, q)
+		before := e.lastOwn(q)
 		if before == 0 {
 			before = len(q.Tickets)
 		}
-		for r := range e.observed(f, q, before, now) {
+		for r := range e.observed(q, before, now) {
 			if r.Process != e.process { // its sign of life is that of the other tickets of this process
 				do(r)
 			}
@@ -140,16 +140,16 @@ func (e *Engine) unshared(f *file) (recall, tell bool) {
 		recall = recall || r.Observed != nil && !r.recalled
 		tell = tell || e.silent(r, now) && !e.confirms(r)
 	})
-	return recall, tell && slices.ContainsFunc(f.doc.Queues, func(q *queue) bool { return e.leads(f, q, now) })
+	return recall, tell && slices.ContainsFunc(f.doc.Queues, func(q *queue) bool { return e.leads(q, now) })
 }
 
 // leads reports whether no other process that lives waits ahead of this one. With mu held.
-func (e *Engine) leads(f *file, q *queue, now time.Time) bool {
+func (e *Engine) leads(q *queue, now time.Time) bool {
 	for i, granted := range driver.Granted(q.views()) {
 		r := &q.Tickets[i]
 		switch {
 		case granted:
-		case e.own(f, r.ID) != nil:
+		case e.tickets[r.ID] != nil:
 			return true
 		case !e.silent(r, now):
 			return false
