@@ -68,7 +68,6 @@ type change struct {
 
 	urgent bool // others wait for it
 	queues bool // it queues a ticket
-	waits  bool // … that has to wait, and this process had none there
 	err    error
 	ended  chan struct{}
 	did    bool // it has changed the document that is being written
@@ -276,13 +275,8 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 			return err // no change of the batch was sent
 		}
 	}
-	put := e.store.Put
-	b, blind := e.store.(Blind)
-	if blind = blind && !slices.ContainsFunc(batch, func(c *change) bool { return !c.waits }); blind {
-		put = b.PutBlind
-	}
 	sent := time.Now()
-	version, err := put(e.ctx, f.key, value, read, next.keep())
+	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())
 	e.answered(err)
 	e.mu.Lock()
 	switch {
@@ -306,7 +300,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	f.unanswered, f.replacedVersion = false, read
 	f.putSent, f.putAnswered = sent, time.Now()
 	if f.version.Number == read.Number {
-		f.doc, f.version, f.known, f.knownAt = next, version, !blind, f.putAnswered
+		f.doc, f.version, f.known, f.knownAt = next, version, true, f.putAnswered
 		f.bytes = len(value)
 	}
 	e.notifyAll(before, next)
