@@ -260,7 +260,7 @@ func (e *Engine) forgetFiles() {
 		if f.doc.size() == 0 {
 			used = forgetEmpty
 		}
-		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.notOlderThan) > used && now.Sub(f.knownAt) > used {
+		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.notOlderThan) > used {
 			delete(e.files, key)
 		}
 	}

@@ -32,12 +32,8 @@ type file struct {
 	known   bool  // doc and version may be current
 	broken  error // why the document cannot be read
 
-	knownAt      time.Time // when doc became known; a reading that was begun before may have found an older one
-	notOlderThan time.Time // readings that were begun before this are dropped: doc is no older than what they have found
-
-	putSent         time.Time // when this process sent the last Put that was done
-	putAnswered     time.Time // when that Put was answered; readings begun before may have found the version that it replaced
-	replacedVersion Version   // the version that it replaced
+	notOlderThan time.Time // readings that were begun before this are dropped: what they have found may be older than doc
+	putSent      time.Time // when this process sent the last Put that was done
 
 	own []*ticket // this process's tickets that wait or are held
 
@@ -245,8 +241,8 @@ func (e *Engine) attempt(f *file, batch []*change, fresh bool) error {
 		}
 		c.err, c.did, changed = err, did, changed || did
 	}
-	if changed && f.knownAt.After(f.notOlderThan) {
-		f.notOlderThan = f.knownAt // what is replaced must not be taken for newer than what it has replaced
+	if changed {
+		f.notOlderThan = time.Now() // what was replaced before must not be taken for newer than what is replaced now
 	}
 	e.mu.Unlock()
 	if !changed {
@@ -297,10 +293,10 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		e.mu.Unlock()
 		return err
 	}
-	f.unanswered, f.replacedVersion = false, read
-	f.putSent, f.putAnswered = sent, time.Now()
+	f.unanswered = false
+	f.putSent, f.notOlderThan = sent, time.Now() // readings that were begun before may have found what was replaced
 	if f.version.Number == read.Number {
-		f.doc, f.version, f.known, f.knownAt = next, version, true, f.putAnswered
+		f.doc, f.version, f.known = next, version, true
 		f.bytes = len(value)
 	}
 	e.notifyAll(before, next)
