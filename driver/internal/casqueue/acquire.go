@@ -214,7 +214,7 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 	}
 	t.callers++
 	e.waiting[t] = struct{}{}
-	e.start.Do(func() { e.spawn(e.attend) })
+	e.start.Do(func() { e.life.Go(e.attend) })
 	e.wakeTask()
 	return t
 }
@@ -227,7 +227,7 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 		close(t.done)
 	}
 	if t.minHold && !t.leased {
-		e.notice(func() { _ = e.vouch(e.ctx, t) })
+		e.notice(func() { _ = e.vouch(e.life, t) })
 	}
 	t.state, t.leased, t.fixed, t.ttl = held, true, r.Fixed, r.TTL
 	t.alive = sent
@@ -242,7 +242,7 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 func (e *Engine) leave(t *ticket) {
 	if t.callers--; t.callers == 0 && t.state != ended {
 		e.forget(t)
-		e.notice(func() { _ = e.share(e.ctx, t.file, true) })
+		e.notice(func() { _ = e.share(e.life, t.file, true) })
 	}
 }
 
@@ -334,5 +334,5 @@ func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 		return
 	}
 	t.state = claiming
-	e.submit(t.file, e.begin(e.ctx, t, t.ttl, claiming))
+	e.submit(t.file, e.begin(e.life, t, t.ttl, claiming))
 }

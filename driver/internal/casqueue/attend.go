@@ -54,15 +54,13 @@ func (e *Engine) wakeTask() {
 func (e *Engine) attend() {
 	a := &attendant{e: e}
 	if w, ok := e.store.(Watcher); ok {
-		e.mu.Lock()
-		e.spawn(func() { e.follow(w) })
-		e.mu.Unlock()
+		e.life.Go(func() { e.follow(w) })
 	}
 	timer := time.NewTimer(1) // one that is over when it is set can crash the race detector in a bubble
 	defer timer.Stop()
 	for {
 		select {
-		case <-e.ctx.Done():
+		case <-e.life.Done():
 			return
 		case <-e.wake:
 			a.scanned = time.Time{}
@@ -151,7 +149,7 @@ func (a *attendant) step() {
 	now := time.Now()
 	var unsent, unread error
 	if !now.Before(a.heartbeatDue()) {
-		if unsent = a.e.sendHeartbeat(a.e.ctx); unsent == nil {
+		if unsent = a.e.sendHeartbeat(a.e.life); unsent == nil {
 			a.heartbeat = now
 		}
 	}
@@ -185,9 +183,9 @@ func (a *attendant) poll(now time.Time) error {
 	var unread error
 	if a.polls {
 		a.scanned = time.Time{}
-		both.Go(func() { unread = a.e.sample(a.e.ctx, nil, a.e.waitedFor(func(t *ticket) bool { return t.polls })) })
+		both.Go(func() { unread = a.e.sample(a.e.life, nil, a.e.waitedFor(func(t *ticket) bool { return t.polls })) })
 	}
-	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))
+	docs, err := a.e.store.Get(a.e.life, a.e.notifyKey(a.e.process))
 	a.e.answered(err)
 	both.Wait()
 	if err = cmp.Or(err, unread); err != nil {
@@ -204,7 +202,7 @@ func (a *attendant) poll(now time.Time) error {
 // readQueues reads the queues.
 func (a *attendant) readQueues() error {
 	a.readAt, a.scanned = time.Now(), time.Time{}
-	return a.e.sample(a.e.ctx, nil, a.e.waitedFor(anyTicket))
+	return a.e.sample(a.e.life, nil, a.e.waitedFor(anyTicket))
 }
 
 // sample reads all that decides about the tickets ahead of those that wait, and removes the expired ones.
@@ -220,7 +218,7 @@ func (a *attendant) sample(now time.Time) error {
 		}
 	}
 	e.mu.Unlock()
-	if err := e.sample(e.ctx, processes, files); err != nil {
+	if err := e.sample(e.life, processes, files); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -228,12 +226,12 @@ func (a *attendant) sample(now time.Time) error {
 	for f := range files {
 		if e.anyExpired(f) {
 			c := e.reaping()
-			c.ctx = e.ctx
+			c.ctx = e.life
 			e.submit(f, c)
 		} else if recall, tell := e.unshared(f); recall || tell {
-			e.spawn(func() {
-				if e.consult(e.ctx, f, tell) {
-					_ = e.change(e.ctx, f.key, e.reaping())
+			e.life.Go(func() {
+				if e.consult(e.life, f, tell) {
+					_ = e.change(e.life, f.key, e.reaping())
 				}
 			})
 		}

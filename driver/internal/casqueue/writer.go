@@ -91,13 +91,10 @@ func (e *Engine) fileOf(key string) *file {
 // submit asks for a change. After Close the change is dropped: the contexts of all callers end then. With mu held.
 func (e *Engine) submit(f *file, c *change) {
 	c.ended = make(chan struct{})
-	if e.closed {
+	if f.writing = f.writing || e.life.Go(func() { e.write(f) }); !f.writing {
 		return
 	}
 	f.changes = append(f.changes, c)
-	if !f.writing {
-		f.writing = e.spawn(func() { e.write(f) })
-	}
 	if c.urgent {
 		select {
 		case f.skipPause <- struct{}{}:
@@ -167,7 +164,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 		case errors.Is(err, ErrChanged):
 			conflicted++
 			if conflicted > 1 {
-				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
+				retry.Sleep(e.life, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
 			}
 			e.mu.Lock()
 			more := f.asked()
@@ -185,11 +182,11 @@ func (e *Engine) commit(f *file, batch []*change) {
 		if failed++; errors.Is(err, os.ErrDeadlineExceeded) {
 			failed++ // a cluster that has just lost a message answers the next one; a server that stands still answers none
 		}
-		if failed >= tries || errors.Is(err, ErrTooLarge) || e.ctx.Err() != nil {
+		if failed >= tries || errors.Is(err, ErrTooLarge) || e.life.Closed() {
 			e.answer(f, batch, time.Time{}, err)
 			return
 		}
-		retry.Sleep(e.ctx, retryFirst<<failed, nil)
+		retry.Sleep(e.life, retryFirst<<failed, nil)
 	}
 }
 
@@ -225,7 +222,7 @@ func (e *Engine) attempt(f *file, batch []*change, fresh bool) error {
 	e.mu.Unlock()
 	if !known {
 		fresh = true
-		if err := e.read(e.ctx, f); err != nil {
+		if err := e.read(e.life, f); err != nil {
 			return err
 		}
 	}
@@ -272,7 +269,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		}
 	}
 	sent := time.Now()
-	version, err := e.store.Put(e.ctx, f.key, value, read, next.keep())
+	version, err := e.store.Put(e.life, f.key, value, read, next.keep())
 	e.answered(err)
 	e.mu.Lock()
 	switch {
@@ -307,7 +304,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 
 // create creates a document without tickets. A Put that creates is the only one whose condition may come true again.
 func (e *Engine) create(f *file) (Version, error) {
-	version, err := e.store.Put(e.ctx, f.key, nil, Version{}, keepEmpty)
+	version, err := e.store.Put(e.life, f.key, nil, Version{}, keepEmpty)
 	e.answered(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
