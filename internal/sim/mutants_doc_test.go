@@ -21,7 +21,7 @@ func init() {
 		},
 		mutant{
 			name: "dynamodb: nothing is subtracted from what its clock may leave out", file: "driver/dynamodb/wire.go",
-			old: "t.Latest = time.Duration(now.UnixNano()) + second + disagree", new: "t.Latest = time.Duration(now.UnixNano())",
+			old: "t.Latest = t.Earliest + passed + second + disagree", new: "t.Latest = t.Earliest + passed",
 		},
 		mutant{
 			name: "casqueue: Inspect shows what its process knows", file: "driver/internal/casqueue/inspect.go",
