@@ -34,6 +34,7 @@ func init() {
 		mutant{
 			name: "casqueue: a reading that was begun before a write is newer than what that has replaced", file: "driver/internal/casqueue/writer.go",
 			old: "f.notOlderThan = time.Now() // what was", new: "f.known = f.known // what was",
+			unseen: "what was read before is dropped when the write is answered, too: only an older reading beside a write without an answer counts",
 		},
 		mutant{
 			name: "casqueue: a ticket whose write was not answered is taken for none", file: "driver/internal/casqueue/acquire.go",
