@@ -24,9 +24,8 @@ const (
 	mostItem = 400 * 1024 // bytes of names and values
 	unit     = 1024       // bytes of an item that a writing unit pays for
 
-	// margin is how much longer an item is kept than the engine wants: the time in an answer has whole seconds, and
-	// the clocks of DynamoDB's many machines may differ.
-	margin = 5 * time.Second
+	// margin is how much longer an item is kept than the engine wants, by a clock that is ahead rather than behind.
+	margin = 3 * time.Second
 )
 
 // errTimeout ends a request. It may have been done.
@@ -212,8 +211,8 @@ func (s *store) put(ctx context.Context, in *sdk.PutItemInput, key string, value
 	_, _ = rand.Read(random[:]) // never fails
 	version := decodeVersion(random[:])
 	in.TableName, in.Item = &s.table, encode(key, value, version)
-	if at, ok := s.clock.now(); ok {
-		in.Item[expiresAttribute] = number(at.Add(keep + margin).Unix())
+	if now, err := s.clock.reading(); err == nil {
+		in.Item[expiresAttribute] = number(int64((now.Latest + keep + margin) / time.Second))
 	}
 	switch n := size(in.Item); {
 	case n > mostItem: // before it is compressed: so there is space for the leases of all tickets in it, whatever they are

@@ -159,18 +159,6 @@ func (c *serverClock) note(answer middleware.Metadata, asked time.Time) time.Tim
 	return server
 }
 
-// now returns the time, once there was an answer. It may be behind by a second, or ahead by the time that the answer took.
-func (c *serverClock) now() (time.Time, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at.IsZero() {
-		return time.Time{}, false
-	}
-	now := time.Now()
-	// The monotonic clock stands still while the machine is suspended.
-	return c.server.Add(max(now.Sub(c.at), now.Round(0).Sub(c.at.Round(0)))), true
-}
-
 const (
 	second   = time.Second // what the time in an answer may leave out
 	disagree = time.Second // by how much the clocks of DynamoDB's machines may differ, which are kept within milliseconds
@@ -180,16 +168,17 @@ const (
 var errNoTime = errors.New("no answer of DynamoDB had a time")
 
 // reading returns what the clock shows. It showed the time in the last answer before, and cannot have advanced more
-// since that was requested than the clocks of this machine.
+// since that was requested than the clocks of this machine, of which the monotonic one stands still while it is suspended.
 func (c *serverClock) reading() (t casqueue.Time, err error) {
-	now, ok := c.now()
-	if !ok {
-		return t, errNoTime
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.at.IsZero() {
+		return t, errNoTime
+	}
+	now := time.Now()
+	passed := max(now.Sub(c.at), now.Round(0).Sub(c.at.Round(0)))
 	t.Earliest = time.Duration(c.server.UnixNano())
-	t.Latest = time.Duration(now.UnixNano()) + second + disagree
+	t.Latest = t.Earliest + passed + second + disagree
 	t.Clock = "dynamodb"
 	return t, nil
 }

@@ -37,7 +37,6 @@ type options struct {
 	tls            *tls.Config
 	dial           Dialer
 	evictions      bool
-	hash           func(string) string
 }
 
 // WithPrefix sets the beginning of all keys; the default is "locker". Drivers with different prefixes have
@@ -104,7 +103,7 @@ func New(servers []string, opts ...Option) (*Driver, error) {
 	for _, addr := range servers {
 		c := newClient(addr, o)
 		const longest = 28 * 24 * time.Hour // maxKeep is 5 % and a minute more, at least
-		e := casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, MaxTTL: longest, Hash: o.hash, ClockError: clockError, Pause: c.pause})
+		e := casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, MaxTTL: longest, ClockError: clockError, Pause: c.pause})
 		d.servers = append(d.servers, &server{e, c})
 	}
 	return d, nil

@@ -35,8 +35,6 @@ type options struct {
 	servers     []string
 	dialTimeout time.Duration
 	connection  []natsgo.Option
-
-	hash func(string) string
 }
 
 // WithPrefix sets the beginning of all keys; the default is "locker". Drivers with different prefixes have
@@ -88,7 +86,7 @@ func newDriver(nc *natsgo.Conn, opts []Option) (*Driver, error) {
 		return nil, err
 	}
 	c := newClient(nc, o)
-	return &Driver{casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, Hash: o.hash, LatePuts: true}), c}, nil
+	return &Driver{casqueue.New(casqueue.Options{Store: c, Prefix: o.prefix, LatePuts: true}), c}, nil
 }
 
 var (

@@ -171,25 +171,6 @@ func TestQueueTooLarge(t *testing.T) {
 	waiters.Wait()
 }
 
-// Names whose hashes are equal share an entry, and nothing else.
-func TestCollision(t *testing.T) {
-	t.Parallel()
-	nc := connect(t, testbed.SharedNats(t).Addr())
-	d, err := nats.New(nc, nats.WithPrefix("collision"), nats.WithHash(func(string) string { return "same" }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := locker.New(d)
-	defer l.Close()
-	a, b := take(t, l, "a"), take(t, l, "b")
-	if _, err := l.TryAcquire(t.Context(), "a"); !errors.Is(err, locker.ErrNotAcquired) {
-		t.Error(err)
-	}
-	if err := errors.Join(a.Release(t.Context()), b.Release(t.Context())); err != nil {
-		t.Error(err)
-	}
-}
-
 // A bucket that loses locks, or cannot do what the driver needs, is refused.
 func TestBuckets(t *testing.T) {
 	t.Parallel()

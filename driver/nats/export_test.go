@@ -10,6 +10,3 @@ func (d *Driver) Store() interface {
 } {
 	return d.client
 }
-
-// WithHash sets the hash of names, so that two names may share one.
-func WithHash(f func(string) string) Option { return func(o *options) { o.hash = f } }

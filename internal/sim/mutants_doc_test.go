@@ -21,19 +21,20 @@ func init() {
 		},
 		mutant{
 			name: "dynamodb: nothing is subtracted from what its clock may leave out", file: "driver/dynamodb/wire.go",
-			old: "t.Latest = time.Duration(now.UnixNano()) + second + disagree", new: "t.Latest = time.Duration(now.UnixNano())",
+			old: "t.Latest = t.Earliest + passed + second + disagree", new: "t.Latest = t.Earliest + passed",
 		},
 		mutant{
 			name: "casqueue: Inspect shows what its process knows", file: "driver/internal/casqueue/inspect.go",
 			old: "if err := e.read(ctx, f); err != nil {", new: "if err := ctx.Err(); err != nil {",
 		},
 		mutant{
-			name: "casqueue: a reading from before a write overtakes it", file: "driver/internal/casqueue/reading.go",
-			old: "case begun.Before(f.putAnswered) && read.Version.Number == f.replacedVersion.Number:", new: "case false:",
+			name: "casqueue: a reading from before a write overtakes it", file: "driver/internal/casqueue/writer.go",
+			old: "f.putSent, f.notOlderThan = sent, time.Now()", new: "f.putSent = sent",
 		},
 		mutant{
 			name: "casqueue: a reading that was begun before a write is newer than what that has replaced", file: "driver/internal/casqueue/writer.go",
-			old: "if changed && f.knownAt.After(f.notOlderThan) {", new: "if false {",
+			old: "f.notOlderThan = time.Now() // what was", new: "f.known = f.known // what was",
+			unseen: "what was read before is dropped when the write is answered, too: only an older reading beside a write without an answer counts",
 		},
 		mutant{
 			name: "casqueue: a ticket whose write was not answered is taken for none", file: "driver/internal/casqueue/acquire.go",
@@ -114,7 +115,7 @@ func init() {
 		},
 		mutant{
 			name: "memcached: the version of another process's write is taken for that of one's own", file: "driver/memcached/store.go",
-			old: "if now := replies[commands-1]; bytes.Equal(now.value, value) {", new: "if now := replies[commands-1]; len(now.value) > 0 {",
+			old: "if now := replies[1]; bytes.Equal(now.value, value) {", new: "if now := replies[1]; len(now.value) > 0 {",
 		},
 		mutant{
 			name: "dynamodb: an item that an answer leaves out is taken for none", file: "driver/dynamodb/store.go",

@@ -32,8 +32,7 @@ type ticket struct {
 	leased    bool      // its record says that it is held
 	fixed     bool      // its record says that heartbeats do not renew its lease
 	shortened bool      // the change that ends its lease sooner is being written: no renewal follows
-	changes   int       // of its lease that are on their way; each may shorten it, so renewals are written after them
-	unsure    bool      // one of them was not answered: it may still be done as long as file.unanswered is set
+	last      *change   // the last one of its lease, until it is done: it may shorten the lease, so renewals are written after it
 	polls     bool      // its record says that its process reads the queue: nobody notifies it
 	promised  time.Time // its lease must not end before
 	ahead     int       // how many waiters were ahead of it at the last reading
@@ -71,7 +70,7 @@ func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 	ctx, done := e.bind(ctx)
 	defer done()
 	t, g, err := e.enter(ctx, &r)
-	if errors.Is(err, driver.ErrNotAcquired) && e.consult(ctx, r.Name) {
+	if errors.Is(err, driver.ErrNotAcquired) && e.consult(ctx, e.file(r.Name), true) {
 		t, g, err = e.enter(ctx, &r)
 	}
 	if t != nil {
@@ -116,7 +115,6 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 			return false, err
 		}
 		placed, written, changed, err = e.place(d, key, r, fresh)
-		c.waits = r.Wait && placed.Lease == 0 && len(e.fileOf(key).own) == 0
 		return changed, err
 	}
 	c.done = func(sent time.Time, err error) {
@@ -152,7 +150,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 func (e *Engine) place(d *document, key string, r *driver.Request, fresh bool) (placed record, written, changed bool, err error) {
 	q := d.open(r.Name, e.highest)
 	f := e.fileOf(key)
-	reaped := e.reap(f, q)
+	reaped := e.reap(q)
 	i := q.index(r.ID)
 	added := i < 0
 	if added {
@@ -202,7 +200,7 @@ func (e *Engine) polls(f *file) bool {
 // document already. With mu held.
 func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time.Time) *ticket {
 	t := e.tickets[r.ID]
-	if t == nil || t.name != r.Name {
+	if t == nil {
 		t = &ticket{
 			name: r.Name, id: r.ID, ttl: r.TTL, renewed: r.Renewed, minHold: r.MinHold > 0, alive: sent,
 			file: e.fileOf(key), done: make(chan struct{}),
@@ -216,7 +214,7 @@ func (e *Engine) enlist(key string, r *driver.Request, placed *record, sent time
 	}
 	t.callers++
 	e.waiting[t] = struct{}{}
-	e.start.Do(func() { e.spawn(e.attend) })
+	e.start.Do(func() { e.life.Go(e.attend) })
 	e.wakeTask()
 	return t
 }
@@ -229,7 +227,7 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 		close(t.done)
 	}
 	if t.minHold && !t.leased {
-		e.notice(func() { _ = e.vouch(e.ctx, t) })
+		e.notice(func() { _ = e.vouch(e.life, t) })
 	}
 	t.state, t.leased, t.fixed, t.ttl = held, true, r.Fixed, r.TTL
 	t.alive = sent
@@ -244,7 +242,7 @@ func (e *Engine) hold(t *ticket, r *record, sent time.Time, ttl time.Duration) {
 func (e *Engine) leave(t *ticket) {
 	if t.callers--; t.callers == 0 && t.state != ended {
 		e.forget(t)
-		e.notice(func() { _ = e.share(e.ctx, t.file, true) })
+		e.notice(func() { _ = e.share(e.life, t.file, true) })
 	}
 }
 
@@ -256,14 +254,6 @@ func (e *Engine) forget(t *ticket) {
 	}
 	t.file.own = slices.DeleteFunc(t.file.own, func(o *ticket) bool { return o == t })
 	delete(e.waiting, t)
-}
-
-// own returns the ticket of this process with an ID, if it waits or is held in a file. With mu held.
-func (e *Engine) own(f *file, id string) *ticket {
-	if t := e.tickets[id]; t != nil && t.file == f {
-		return t
-	}
-	return nil
 }
 
 // lose forgets a ticket that is not in the queue any more. With mu held.
@@ -292,17 +282,17 @@ func (e *Engine) learn(f *file) {
 		waiters := 0
 		granted := driver.Granted(q.views())
 		for i := range q.Tickets {
-			t := e.own(f, q.Tickets[i].ID)
+			t := e.tickets[q.Tickets[i].ID]
+			if t != nil {
+				there++
+			}
 			switch {
-			case t == nil || t.name != q.Name:
-			case t.state == waiting && granted[i]:
+			case t == nil || t.state != waiting:
+			case granted[i]:
 				e.granted(t, &q.Tickets[i], now)
-			case t.state == waiting:
+			default:
 				t.polls = q.Tickets[i].Polls
 				t.move(waiters, now)
-			}
-			if t != nil && t.name == q.Name {
-				there++
 			}
 			if !granted[i] {
 				waiters++
@@ -344,5 +334,5 @@ func (e *Engine) granted(t *ticket, r *record, now time.Time) {
 		return
 	}
 	t.state = claiming
-	e.submit(t.file, e.begin(e.ctx, t, t.ttl, claiming))
+	e.submit(t.file, e.begin(e.life, t, t.ttl, claiming))
 }

@@ -26,8 +26,7 @@ const (
 type attendant struct {
 	e       *Engine
 	news    string // the last notification
-	reports bool   // the store can report them
-	watched bool   // … and does
+	watched bool   // the store reports them
 	failed  bool   // the last request has failed
 
 	shortest time.Duration // life of a waiting ticket
@@ -55,16 +54,13 @@ func (e *Engine) wakeTask() {
 func (e *Engine) attend() {
 	a := &attendant{e: e}
 	if w, ok := e.store.(Watcher); ok {
-		a.reports = true
-		e.mu.Lock()
-		e.spawn(func() { e.follow(w) })
-		e.mu.Unlock()
+		e.life.Go(func() { e.follow(w) })
 	}
 	timer := time.NewTimer(1) // one that is over when it is set can crash the race detector in a bubble
 	defer timer.Stop()
 	for {
 		select {
-		case <-e.ctx.Done():
+		case <-e.life.Done():
 			return
 		case <-e.wake:
 			a.scanned = time.Time{}
@@ -107,9 +103,6 @@ func (a *attendant) scan() {
 	a.heartbeat = a.e.heartbeat
 	if a.watched = a.e.watches; a.e.notified {
 		a.e.notified, a.polled = false, time.Time{}
-	}
-	if a.e.recalled {
-		a.e.recalled, a.sampled = false, time.Time{} // a ticket may expire sooner than was known
 	}
 }
 
@@ -156,7 +149,7 @@ func (a *attendant) step() {
 	now := time.Now()
 	var unsent, unread error
 	if !now.Before(a.heartbeatDue()) {
-		if unsent = a.e.sendHeartbeat(a.e.ctx); unsent == nil {
+		if unsent = a.e.sendHeartbeat(a.e.life); unsent == nil {
 			a.heartbeat = now
 		}
 	}
@@ -183,16 +176,16 @@ func (a *attendant) step() {
 // queue of tickets without notifications each time: then the release itself is seen, with one request.
 func (a *attendant) poll(now time.Time) error {
 	a.polled = now
-	if a.reports || !a.hears || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
+	if a.watched || !a.hears || a.next.IsZero() && now.Sub(a.readAt) >= a.soon {
 		return a.readQueues()
 	}
 	var both sync.WaitGroup
 	var unread error
 	if a.polls {
 		a.scanned = time.Time{}
-		both.Go(func() { unread = a.e.sample(a.e.ctx, nil, a.e.waitedFor(func(t *ticket) bool { return t.polls })) })
+		both.Go(func() { unread = a.e.sample(a.e.life, nil, a.e.waitedFor(func(t *ticket) bool { return t.polls })) })
 	}
-	docs, err := a.e.store.Get(a.e.ctx, a.e.notifyKey(a.e.process))
+	docs, err := a.e.store.Get(a.e.life, a.e.notifyKey(a.e.process))
 	a.e.answered(err)
 	both.Wait()
 	if err = cmp.Or(err, unread); err != nil {
@@ -209,7 +202,7 @@ func (a *attendant) poll(now time.Time) error {
 // readQueues reads the queues.
 func (a *attendant) readQueues() error {
 	a.readAt, a.scanned = time.Now(), time.Time{}
-	return a.e.sample(a.e.ctx, nil, a.e.waitedFor(anyTicket))
+	return a.e.sample(a.e.life, nil, a.e.waitedFor(anyTicket))
 }
 
 // sample reads all that decides about the tickets ahead of those that wait, and removes the expired ones.
@@ -221,22 +214,26 @@ func (a *attendant) sample(now time.Time) error {
 	e.mu.Lock()
 	for f := range files {
 		for _, q := range f.doc.Queues {
-			a.sampling = min(a.sampling, e.watch(f, q, e.lastOwn(f, q), processes))
+			a.sampling = min(a.sampling, e.watch(q, e.lastOwn(q), processes))
 		}
 	}
 	e.mu.Unlock()
-	if err := e.sample(e.ctx, processes, files); err != nil {
+	if err := e.sample(e.life, processes, files); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for f := range files {
 		if e.anyExpired(f) {
-			c := e.reaping(f)
-			c.ctx = e.ctx
+			c := e.reaping()
+			c.ctx = e.life
 			e.submit(f, c)
 		} else if recall, tell := e.unshared(f); recall || tell {
-			e.spawn(func() { _ = e.share(e.ctx, f, tell) })
+			e.life.Go(func() {
+				if e.consult(e.life, f, tell) {
+					_ = e.change(e.life, f.key, e.reaping())
+				}
+			})
 		}
 	}
 	return nil
@@ -258,9 +255,9 @@ func (e *Engine) waitedFor(some func(*ticket) bool) map[*file]struct{} {
 func anyTicket(*ticket) bool { return true }
 
 // lastOwn returns the index of the last waiting ticket of this process, or 0. With mu held.
-func (e *Engine) lastOwn(f *file, q *queue) int {
+func (e *Engine) lastOwn(q *queue) int {
 	for i := len(q.Tickets) - 1; i >= 0; i-- {
-		if t := e.own(f, q.Tickets[i].ID); t != nil && t.state != held {
+		if t := e.tickets[q.Tickets[i].ID]; t != nil && t.state != held {
 			return i
 		}
 	}

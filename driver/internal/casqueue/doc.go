@@ -60,8 +60,8 @@
 // life, 5 % and 100 ms from when they saw that sign, which was later. A heartbeat that was answered too late does not
 // count, because another process may have read the previous one and be about to remove the ticket. A lease that
 // heartbeats do not renew, or whose length changes, is begun anew in the document itself. So is one that is renewed while
-// another change of it is on its way, which may be one of its length, or after the machine was suspended for longer
-// than its life.
+// another change of it, which may be one of its length, is on its way or has failed, or after the machine was suspended
+// for longer than its life.
 //
 // # A grant
 //

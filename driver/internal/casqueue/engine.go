@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // Options are what differs between stores.
@@ -44,9 +45,7 @@ type Engine struct {
 	store   Store
 	process string // the ID of this process, or rather of this Engine
 
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	work    sync.WaitGroup // all goroutines
+	life    *life.Life     // ends with Close; it has all goroutines
 	notices sync.WaitGroup // those that tell others something; none is added after Close has begun
 
 	wake  chan struct{} // wakes the background task
@@ -55,7 +54,6 @@ type Engine struct {
 	// mu guards what follows, and the fields of files and tickets. It is never held during a request.
 	mu         sync.Mutex
 	closing    bool // Close has begun
-	closed     bool // no goroutine is started any more
 	files      map[string]*file
 	forgot     time.Time
 	tickets    map[string]*ticket   // those of this process that wait or are held, by ID
@@ -68,7 +66,6 @@ type Engine struct {
 	storeErr   error                // of the last request
 	watches    bool                 // the store reports notifications
 	clock      string               // which one was read last
-	recalled   bool                 // what others have observed was taken over, and the attendant does not know it yet
 	notified   bool                 // it has reported one, and the queues have not been read since
 }
 
@@ -103,13 +100,11 @@ func New(o Options) *Engine {
 	if o.MaxTTL == 0 {
 		o.MaxTTL = century
 	}
-	e := &Engine{
-		opts: o, store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
+	return &Engine{
+		opts: o, life: life.New(), store: o.Store, process: rand.Text(), wake: make(chan struct{}, 1),
 		files: make(map[string]*file), tickets: make(map[string]*ticket), waiting: make(map[*ticket]struct{}),
 		heartbeats: make(map[string]*sighting), entering: make(map[string]int),
 	}
-	e.ctx, e.cancel = context.WithCancel(context.Background())
-	return e
 }
 
 func hash(name string) string {
@@ -205,30 +200,18 @@ func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closing = true
 	e.mu.Unlock()
-	timer := time.AfterFunc(closeBound, e.cancel)
+	timer := time.AfterFunc(closeBound, func() { e.life.End() })
 	defer timer.Stop()
 	e.notices.Wait() // a process that ends at once has notified the next waiter, and left what it has observed
-	e.mu.Lock()
-	e.closed = true
-	e.mu.Unlock()
-	e.cancel()
-	e.work.Wait()
+	e.life.End()
+	e.life.Wait()
 	return nil
-}
-
-// spawn starts a goroutine that Close waits for; it reports false after Close. With mu held.
-func (e *Engine) spawn(f func()) bool {
-	if e.closed {
-		return false
-	}
-	e.work.Go(f)
-	return true
 }
 
 // bind returns a context that ends with ctx and with the engine.
 func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(e.ctx, func() { cancel(driver.ErrClosed) })
+	stop := context.AfterFunc(e.life, func() { cancel(driver.ErrClosed) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -253,7 +236,7 @@ func (e *Engine) failed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case e.ctx.Err() != nil:
+	case e.life.Closed():
 		return driver.ErrClosed
 	case ctx.Err() == nil || !errors.Is(err, ctx.Err()):
 		return err

@@ -303,7 +303,7 @@ func (b *bed) books(e *Engine) {
 	defer e.mu.Unlock()
 	for id, t := range e.tickets {
 		_, waits := e.waiting[t]
-		if t.id != id || t.state == ended || t.changes != 0 || !slices.Contains(t.file.own, t) || e.files[t.file.key] != t.file || waits != (t.state < held) || waits && t.callers == 0 {
+		if t.id != id || t.state == ended || !slices.Contains(t.file.own, t) || e.files[t.file.key] != t.file || waits != (t.state < held) || waits && t.callers == 0 {
 			b.Errorf("ticket %s, in state %d, is not kept as it should be", id, t.state)
 		}
 	}

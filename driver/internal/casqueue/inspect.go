@@ -12,18 +12,12 @@ import (
 func (e *Engine) Inspect(ctx context.Context, name string) ([]driver.Ticket, error) {
 	ctx, done := e.bind(ctx)
 	defer done()
-	e.mu.Lock()
-	f := e.fileOf(e.key(name))
-	e.mu.Unlock()
+	f := e.file(name)
 	if err := e.read(ctx, f); err != nil {
 		return nil, e.failed(ctx, err)
 	}
-	_ = e.share(ctx, f, false) // what this process has not learned it cannot show
-	e.mu.Lock()
-	expired := e.anyExpired(f)
-	e.mu.Unlock()
-	if expired {
-		if err := e.change(ctx, f.key, e.reaping(f)); err != nil {
+	if e.consult(ctx, f, false) {
+		if err := e.change(ctx, f.key, e.reaping()); err != nil {
 			return nil, e.failed(ctx, err)
 		}
 	}
@@ -46,16 +40,16 @@ func (e *Engine) show(f *file, name string) []driver.Ticket {
 	}
 	for i, is := range driver.Granted(shown) {
 		if shown[i].Held = is; is {
-			shown[i].Remaining = e.remaining(f, &q.Tickets[i], now)
+			shown[i].Remaining = e.remaining(&q.Tickets[i], now)
 		}
 	}
 	return shown
 }
 
 // remaining is what is left of a lease, as far as this process knows. With mu held.
-func (e *Engine) remaining(f *file, r *record, now time.Time) time.Duration {
+func (e *Engine) remaining(r *record, now time.Time) time.Duration {
 	since, _ := e.silence(r, now)
-	if t := e.own(f, r.ID); t != nil {
+	if t := e.tickets[r.ID]; t != nil {
 		since = t.alive
 	}
 	return max(r.life()-now.Sub(since), time.Millisecond)

@@ -41,11 +41,14 @@ func TestLateShorterLease(t *testing.T) {
 	})
 }
 
-// delayed is a store that does each Put after a moment.
-type delayed struct{ *process }
+// delayed is a store that does each Put after some time.
+type delayed struct {
+	*process
+	by time.Duration
+}
 
 func (d delayed) Put(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (Version, error) {
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(d.by)
 	return d.process.Put(ctx, key, value, read, keep)
 }
 
@@ -53,7 +56,7 @@ func (d delayed) Put(ctx context.Context, key string, value []byte, read Version
 // for.
 func TestRenewalBesideShorterOne(t *testing.T) {
 	bubble(t, func(b *bed) {
-		e, _ := b.open(func(o *Options) { o.Store = delayed{o.Store.(*process)} })
+		e, _ := b.open(func(o *Options) { o.Store = delayed{o.Store.(*process), 50 * time.Millisecond} })
 		r := request("a", "1")
 		h := r.Hold(b.take(e, r).Token)
 		time.Sleep(9 * time.Second)
@@ -64,6 +67,30 @@ func TestRenewalBesideShorterOne(t *testing.T) {
 			b.Fatal(err)
 		}
 		if took := b.ended(e, "a"); took < r.TTL-time.Second {
+			b.Errorf("the lease ended %v after it was renewed for %v", took, r.TTL)
+		}
+	})
+}
+
+// A renewal waits for all changes of its lease, and not only for the first one.
+func TestRenewalBesideTwo(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, _ := b.open(func(o *Options) { o.Store = delayed{o.Store.(*process), 2 * time.Second} })
+		r := request("a", "1")
+		h := r.Hold(b.take(e, r).Token)
+		r.TTL = 11 * time.Second
+		renewed := make(chan error, 2)
+		go func() { renewed <- e.Renew(b.Context(), h, r.TTL) }()
+		time.Sleep(time.Second)
+		go func() { renewed <- e.Renew(b.Context(), h, 9100*time.Millisecond) }() // written after that, it ends the lease later
+		if err := <-renewed; err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(1900 * time.Millisecond)
+		if err := errors.Join(e.Renew(b.Context(), h, r.TTL), <-renewed); err != nil {
+			b.Fatal(err)
+		}
+		if took := b.ended(e, "a"); took < r.TTL-200*time.Millisecond {
 			b.Errorf("the lease ended %v after it was renewed for %v", took, r.TTL)
 		}
 	})

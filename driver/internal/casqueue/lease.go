@@ -92,8 +92,7 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		as = t.notShorter(ttl, t.ttl, now)
 	}
 	forgotten := keepTickets - min(as/2, keepTickets*3/4) // the store may forget the document soon
-	t.unsure = t.unsure && f.unanswered
-	if t.changes == 0 && !t.unsure && t.leased && !t.fixed && as == t.ttl && t.renewable(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
+	if t.last == nil && t.leased && !t.fixed && as == t.ttl && t.renewable(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}
@@ -111,9 +110,10 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	defer done()
 	e.mu.Lock()
 	t := e.held(&h)
+	c := &change{urgent: true}
 	if t != nil { // now, since seen is of now
 		d = min(d, time.Until(t.promised))
-		t.changes++
+		t.last = c
 	}
 	e.mu.Unlock()
 	if t == nil {
@@ -125,7 +125,6 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 			seen = &observation{Clock: now.Clock, At: now.Latest}
 		}
 	}
-	c := &change{urgent: true}
 	c.apply = func(doc *document, _ bool) (bool, error) {
 		q := doc.find(t.name)
 		i := q.index(t.id)
@@ -142,7 +141,6 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 		return true, nil
 	}
 	c.done = func(_ time.Time, err error) {
-		t.changed(c)
 		if t.shortened = false; err == nil || errors.Is(err, driver.ErrLost) {
 			e.forget(t)
 		}
@@ -173,25 +171,19 @@ func (t *ticket) notShorter(ttl, has time.Duration, now time.Time) time.Duration
 	return ttl
 }
 
-// changed notes that a change of the lease has ended. With mu held.
-func (t *ticket) changed(c *change) {
-	t.changes--
-	t.unsure = t.unsure || c.unsure
-}
-
 // begin returns the change that begins the lease of a ticket, or begins it anew. It removes a held ticket whose lease
 // is over instead. With mu held.
 func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from state) *change {
 	var written record
 	c := &change{ctx: ctx, urgent: true}
-	t.changes++
+	t.last = c
 	c.apply = func(d *document, _ bool) (bool, error) {
 		q := d.find(t.name)
 		i := q.index(t.id)
 		switch {
 		case i < 0: // it was removed: the known document is not older than the ticket
 			return false, errBroken
-		case from == held && (t.state != held || t.shortened): // its process has given it up since this was asked for
+		case t.state != from || t.shortened: // its process has given it up since this was asked for
 			return false, errBroken
 		case from == held && t.lapsed(time.Now()):
 			q.remove(i)
@@ -206,7 +198,9 @@ func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from s
 		return true, nil
 	}
 	c.done = func(sent time.Time, err error) {
-		t.changed(c)
+		if err == nil && t.last == c {
+			t.last = nil
+		}
 		switch {
 		case t.state != from:
 		case errors.Is(err, driver.ErrLost):

@@ -247,3 +247,55 @@ func TestShorterAfterRenewalWithoutWrite(t *testing.T) {
 		}
 	})
 }
+
+// No lease is written for a waiter whose caller has left meanwhile: it could be long, and others would wait for its end if the
+// process died before it removed the ticket.
+func TestNoLeaseWithoutCaller(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		b.take(holder, request("a", "1"))
+		e, p := b.open()
+		r := request("a", "2")
+		r.Renewed, r.TTL, r.Wait = false, time.Hour, true
+		ctx, cancel := context.WithCancel(b.Context())
+		defer cancel()
+		left := make(chan error)
+		go func() {
+			_, err := e.Acquire(ctx, r)
+			left <- err
+		}()
+		time.Sleep(time.Second)
+		p.once("put", slow) // of the ticket behind, so the lease has to wait
+		b.behind(e, request("a", "3"))
+		time.Sleep(time.Millisecond)
+		if err := holder.Release(b.Context(), driver.Hold{Name: "a", ID: "1"}); err != nil {
+			b.Fatal(err)
+		}
+		claims := func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.tickets["2"].state == claiming
+		}
+		for !claims() {
+			time.Sleep(100 * time.Microsecond)
+		}
+		cancel()
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			b.Error(err)
+		}
+		time.Sleep(time.Second)
+		d, err := decode([]byte(b.text("a")))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if q := d.find("a"); len(q.Tickets) != 2 || q.Tickets[0].Lease > 0 {
+			b.Errorf("the queue %+v, want a ticket without a lease, and the one behind", q.Tickets)
+		}
+	})
+}
+
+// behind acquires in the background, and does not wait until the ticket is queued.
+func (b *bed) behind(e *Engine, r driver.Request) {
+	r.Wait = true
+	go func() { _, _ = e.Acquire(b.Context(), r) }()
+}

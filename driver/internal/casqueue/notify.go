@@ -20,7 +20,7 @@ func (e *Engine) notifyAll(before, after *document) {
 	for process, content := range processes {
 		e.notice(func() {
 			// If this fails, the process notices the change by itself.
-			e.answered(e.store.Set(e.ctx, e.notifyKey(process), content, keepEmpty))
+			e.answered(e.store.Set(e.life, e.notifyKey(process), content, keepEmpty))
 		})
 	}
 }
@@ -31,7 +31,7 @@ func (e *Engine) notice(f func()) {
 		return
 	}
 	e.notices.Add(1)
-	e.spawn(func() {
+	e.life.Go(func() {
 		defer e.notices.Done()
 		f()
 	})
@@ -51,8 +51,8 @@ func (q *queue) waiters() map[string]string {
 // follow has the store report notifications. Without that the engine polls, so follow asks a store that refuses less
 // and less often.
 func (e *Engine) follow(w Watcher) {
-	for pause := failedPoll; e.ctx.Err() == nil; pause = min(2*pause, mostFollow) {
-		_ = w.Watch(e.ctx, e.notifyKey(e.process), func() {
+	for pause := failedPoll; e.life.Err() == nil; pause = min(2*pause, mostFollow) {
+		_ = w.Watch(e.life, e.notifyKey(e.process), func() {
 			e.mu.Lock()
 			e.watches, e.notified = true, true
 			e.mu.Unlock()
@@ -65,6 +65,6 @@ func (e *Engine) follow(w Watcher) {
 		e.watches = false
 		e.mu.Unlock()
 		e.wakeTask() // to poll
-		retry.Sleep(e.ctx, pause, nil)
+		retry.Sleep(e.life, pause, nil)
 	}
 }

@@ -85,9 +85,9 @@ func (e *Engine) silence(r *record, now time.Time) (since, until time.Time) {
 
 // expired reports whether a ticket may be removed: this process has seen no sign of life for longer than the ticket's
 // life. Its owner does not count on heartbeats that were answered later than that (ticket.alive). With mu held.
-func (e *Engine) expired(f *file, r *record, now time.Time) bool {
+func (e *Engine) expired(r *record, now time.Time) bool {
 	limit := patience(r.life())
-	if t := e.tickets[r.ID]; t != nil && t.file.key == f.key {
+	if t := e.tickets[r.ID]; t != nil {
 		return t.fixed && t.state == held && now.Sub(t.alive) > limit
 	}
 	since, until := e.silence(r, now)
@@ -95,10 +95,10 @@ func (e *Engine) expired(f *file, r *record, now time.Time) bool {
 }
 
 // reap removes the expired tickets of a queue. With mu held.
-func (e *Engine) reap(f *file, q *queue) (changed bool) {
+func (e *Engine) reap(q *queue) (changed bool) {
 	now := time.Now()
 	before := len(q.Tickets)
-	q.Tickets = slices.DeleteFunc(q.Tickets, func(r record) bool { return e.expired(f, &r, now) })
+	q.Tickets = slices.DeleteFunc(q.Tickets, func(r record) bool { return e.expired(&r, now) })
 	return len(q.Tickets) < before
 }
 
@@ -106,7 +106,7 @@ func (e *Engine) reap(f *file, q *queue) (changed bool) {
 func (e *Engine) anyExpired(f *file) bool {
 	now := time.Now()
 	for _, q := range f.doc.Queues {
-		if slices.ContainsFunc(q.Tickets, func(r record) bool { return e.expired(f, &r, now) }) {
+		if slices.ContainsFunc(q.Tickets, func(r record) bool { return e.expired(&r, now) }) {
 			return true
 		}
 	}
@@ -114,12 +114,12 @@ func (e *Engine) anyExpired(f *file) bool {
 }
 
 // reaping is the change that removes the expired tickets of a document.
-func (e *Engine) reaping(f *file) *change {
+func (e *Engine) reaping() *change {
 	return &change{
 		urgent: true,
 		apply: func(d *document, _ bool) (changed bool, err error) {
 			for _, q := range d.Queues {
-				changed = e.reap(f, q) || changed
+				changed = e.reap(q) || changed
 			}
 			return changed, nil
 		},
@@ -130,14 +130,14 @@ func (e *Engine) reaping(f *file) *change {
 // and, ahead of each ticket of this process, the nearest waiters that are not silent, up to the window. If as many
 // waiters as the window are silent, it observes all, since the processes that would observe the others may be dead. With
 // mu held.
-func (e *Engine) observed(f *file, q *queue, before int, now time.Time) iter.Seq[*record] {
+func (e *Engine) observed(q *queue, before int, now time.Time) iter.Seq[*record] {
 	return func(yield func(*record) bool) {
 		granted := driver.Granted(q.views())
 		live, silent := 0, 0
 		for i := before - 1; i >= 0; i-- {
 			r := &q.Tickets[i]
 			switch {
-			case e.own(f, r.ID) != nil:
+			case e.tickets[r.ID] != nil:
 				live, silent = 0, 0
 				continue
 			case granted[i]:
@@ -163,10 +163,10 @@ func (e *Engine) silent(r *record, now time.Time) bool {
 
 // watch adds the processes whose heartbeats must be read, to observe the tickets of q ahead of the given index, and
 // returns how soon to read again. It leaves out heartbeats that were read a moment ago. With mu held.
-func (e *Engine) watch(f *file, q *queue, before int, processes map[string]struct{}) (interval time.Duration) {
+func (e *Engine) watch(q *queue, before int, processes map[string]struct{}) (interval time.Duration) {
 	interval = mostSample
 	now := time.Now()
-	for r := range e.observed(f, q, before, now) {
+	for r := range e.observed(q, before, now) {
 		life, every := r.life(), sampleEvery(r.life())
 		since, _ := e.silence(r, now)
 		rest := patience(life) - now.Sub(since) // until the ticket may be taken for dead
@@ -260,7 +260,7 @@ func (e *Engine) forgetFiles() {
 		if f.doc.size() == 0 {
 			used = forgetEmpty
 		}
-		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.notOlderThan) > used && now.Sub(f.knownAt) > used {
+		if len(f.own) == 0 && !f.writing && !f.unanswered && now.Sub(f.notOlderThan) > used {
 			delete(e.files, key)
 		}
 	}

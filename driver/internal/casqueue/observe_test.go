@@ -162,7 +162,7 @@ func TestSightingOfOneTicket(t *testing.T) {
 		if !r.seen.Equal(want) {
 			t.Errorf("ticket %s is seen as it is since %v, want %v", r.ID, r.seen, want)
 		}
-		if r.hold(time.Second, true); e.expired(&file{doc: d}, r, at.Add(2*time.Hour)) {
+		if r.hold(time.Second, true); e.expired(r, at.Add(2*time.Hour)) {
 			t.Errorf("ticket %s is dead, though its lease has just begun anew", r.ID)
 		}
 	}

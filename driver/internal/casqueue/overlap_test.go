@@ -1,7 +1,9 @@
 package casqueue
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -136,5 +138,33 @@ func TestOldReadingBesideCreation(t *testing.T) {
 		if err := e.Renew(b.Context(), r.Hold(g.Token), r.TTL); err != nil {
 			b.Errorf("renewal of what was just granted: %v", err)
 		}
+	})
+}
+
+// Who reads a queue that this process changes all the time gets an answer: what the process has written since is as new as
+// what was asked for.
+func TestReadingBesideManyWrites(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		ctx, cancel := context.WithCancel(b.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for i := 0; ctx.Err() == nil; i++ {
+				r := request("a", fmt.Sprint(i))
+				if _, err := e.Acquire(ctx, r); err == nil {
+					_ = e.Release(ctx, r.Hold(0))
+				}
+			}
+		}()
+		time.Sleep(time.Second)
+		p.with(func(verb, _ string) fault { return map[string]fault{"get": slow}[verb] })
+		bound, end := context.WithTimeout(b.Context(), 10*time.Second)
+		defer end()
+		if _, err := e.Inspect(bound, "a"); err != nil {
+			b.Error(err)
+		}
+		cancel()
+		<-ended
 	})
 }

@@ -12,7 +12,7 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 	processes := make(map[string]struct{})
 	e.mu.Lock()
 	for _, q := range f.doc.Queues {
-		e.watch(f, q, len(q.Tickets), processes)
+		e.watch(q, len(q.Tickets), processes)
 	}
 	e.mu.Unlock()
 	if err := e.sample(ctx, processes, map[*file]struct{}{f: {}}); err != nil {
@@ -26,10 +26,7 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 // took takes in what was read, unless the file may be newer because this process has written since the reading was
 // begun. It reports false if the file may also be older: then somebody has to read again. With mu held.
 func (e *Engine) took(f *file, read Document, begun time.Time) bool {
-	switch {
-	case begun.Before(f.putAnswered) && read.Version.Number == f.replacedVersion.Number: // this process has replaced that
-		return true
-	case begun.Before(f.notOlderThan):
+	if begun.Before(f.notOlderThan) {
 		return read.Version == f.version || begun.Before(f.putSent)
 	}
 	f.broken = nil
@@ -43,7 +40,7 @@ func (e *Engine) took(f *file, read Document, begun time.Time) bool {
 			doc.expire()
 		}
 		doc.carry(f.doc)
-		f.doc, f.version, f.known, f.knownAt = doc, read.Version, true, time.Now()
+		f.doc, f.version, f.known = doc, read.Version, true
 		f.bytes = len(read.Value)
 	}
 	f.notOlderThan = begun

@@ -18,15 +18,9 @@ type observation struct {
 	Heartbeat string        `json:"h,omitempty"` // empty: there was none, or the lease has none
 }
 
-// consult shares what was observed of the queue of a name with other processes, and reports whether tickets have
-// expired.
-func (e *Engine) consult(ctx context.Context, name string) bool {
-	e.mu.Lock()
-	f := e.fileOf(e.key(name))
-	e.mu.Unlock()
-	if e.share(ctx, f, true) != nil {
-		return false // the request was refused, and stays so
-	}
+// consult shares what was observed of a queue with other processes, and reports whether tickets have expired.
+func (e *Engine) consult(ctx context.Context, f *file, tell bool) bool {
+	_ = e.share(ctx, f, tell) // what this process does not learn, it has to observe
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.anyExpired(f)
@@ -104,21 +98,23 @@ func (e *Engine) news(f *file) (news bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	e.observe(f, func(r *record) { news = news || !e.confirms(r) && !e.expired(f, r, now) })
+	e.observe(f, func(r *record) { news = news || !e.confirms(r) && !e.expired(r, now) })
 	return news
 }
 
-// observe calls do for the tickets that block this process: all that are ahead of its last ticket that waits or, if none
+// observe calls do for the tickets of others that block this process: all that are ahead of its last ticket that waits or, if none
 // waits, in the whole queue. With mu held.
 func (e *Engine) observe(f *file, do func(r *record)) {
 	now := time.Now()
 	for _, q := range f.doc.Queues {
-		before := e.lastOwn(f, q)
+		before := e.lastOwn(q)
 		if before == 0 {
 			before = len(q.Tickets)
 		}
-		for r := range e.observed(f, q, before, now) {
-			do(r)
+		for r := range e.observed(q, before, now) {
+			if r.Process != e.process { // its sign of life is that of the other tickets of this process
+				do(r)
+			}
 		}
 	}
 }
@@ -144,16 +140,16 @@ func (e *Engine) unshared(f *file) (recall, tell bool) {
 		recall = recall || r.Observed != nil && !r.recalled
 		tell = tell || e.silent(r, now) && !e.confirms(r)
 	})
-	return recall, tell && slices.ContainsFunc(f.doc.Queues, func(q *queue) bool { return e.leads(f, q, now) })
+	return recall, tell && slices.ContainsFunc(f.doc.Queues, func(q *queue) bool { return e.leads(q, now) })
 }
 
 // leads reports whether no other process that lives waits ahead of this one. With mu held.
-func (e *Engine) leads(f *file, q *queue, now time.Time) bool {
+func (e *Engine) leads(q *queue, now time.Time) bool {
 	for i, granted := range driver.Granted(q.views()) {
 		r := &q.Tickets[i]
 		switch {
 		case granted:
-		case e.own(f, r.ID) != nil:
+		case e.tickets[r.ID] != nil:
 			return true
 		case !e.silent(r, now):
 			return false
@@ -180,15 +176,6 @@ func (e *Engine) sign(r *record) string {
 	return ""
 }
 
-// unchanged returns since when this process has seen the record of a ticket and its sign as they are. A ticket that this
-// process has abandoned can be silent for longer: its sign is that of the other tickets of the process. With mu held.
-func (e *Engine) unchanged(r *record) time.Time {
-	if b := e.heartbeats[r.Process]; b != nil && !r.ownLease() && b.since.After(r.seen) {
-		return b.since
-	}
-	return r.seen
-}
-
 // confirms reports whether nothing has changed since a ticket was observed, by the present clock. A heartbeat that the store
 // has forgotten has changed: there may have been others before it. With mu held.
 func (e *Engine) confirms(r *record) bool {
@@ -208,8 +195,6 @@ func (e *Engine) recall(r *record, now Time, read time.Time) {
 	if b := e.heartbeats[r.Process]; b != nil && !r.ownLease() && since.Before(b.since) {
 		b.since = since
 	}
-	e.recalled = true
-	e.wakeTask()
 }
 
 // tell writes what this process has observed. If others change the document meanwhile, it gives up soon: what they do
@@ -223,7 +208,7 @@ func (e *Engine) tell(ctx context.Context, clock Clock, f *file) error {
 	seen := make(map[string]record)
 	e.mu.Lock()
 	e.observe(f, func(r *record) {
-		since := e.unchanged(r)
+		since, _ := e.silence(r, asked)
 		if r.seen.IsZero() || since.After(asked) || e.confirms(r) {
 			return // it may have changed after the clock was read
 		}

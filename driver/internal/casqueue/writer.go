@@ -32,12 +32,8 @@ type file struct {
 	known   bool  // doc and version may be current
 	broken  error // why the document cannot be read
 
-	knownAt      time.Time // when doc became known; a reading that was begun before may have found an older one
-	notOlderThan time.Time // readings that were begun before this are dropped: doc is no older than what they have found
-
-	putSent         time.Time // when this process sent the last Put that was done
-	putAnswered     time.Time // when that Put was answered; readings begun before may have found the version that it replaced
-	replacedVersion Version   // the version that it replaced
+	notOlderThan time.Time // readings that were begun before this are dropped: what they have found may be older than doc
+	putSent      time.Time // when this process sent the last Put that was done
 
 	own []*ticket // this process's tickets that wait or are held
 
@@ -68,11 +64,17 @@ type change struct {
 
 	urgent bool // others wait for it
 	queues bool // it queues a ticket
-	waits  bool // … that has to wait, and this process had none there
 	err    error
 	ended  chan struct{}
 	did    bool // it has changed the document that is being written
 	unsure bool // a Put that it has changed was not answered
+}
+
+// file returns the file of a name.
+func (e *Engine) file(name string) *file {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.fileOf(e.key(name))
 }
 
 // fileOf returns the file with a key. With mu held.
@@ -89,13 +91,10 @@ func (e *Engine) fileOf(key string) *file {
 // submit asks for a change. After Close the change is dropped: the contexts of all callers end then. With mu held.
 func (e *Engine) submit(f *file, c *change) {
 	c.ended = make(chan struct{})
-	if e.closed {
+	if f.writing = f.writing || e.life.Go(func() { e.write(f) }); !f.writing {
 		return
 	}
 	f.changes = append(f.changes, c)
-	if !f.writing {
-		f.writing = e.spawn(func() { e.write(f) })
-	}
 	if c.urgent {
 		select {
 		case f.skipPause <- struct{}{}:
@@ -165,7 +164,7 @@ func (e *Engine) commit(f *file, batch []*change) {
 		case errors.Is(err, ErrChanged):
 			conflicted++
 			if conflicted > 1 {
-				retry.Sleep(e.ctx, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
+				retry.Sleep(e.life, rand.N(e.backoff(f, batch, conflicted, time.Since(begun)/2)), f.skipPause) //nolint:gosec // no secret
 			}
 			e.mu.Lock()
 			more := f.asked()
@@ -183,11 +182,11 @@ func (e *Engine) commit(f *file, batch []*change) {
 		if failed++; errors.Is(err, os.ErrDeadlineExceeded) {
 			failed++ // a cluster that has just lost a message answers the next one; a server that stands still answers none
 		}
-		if failed >= tries || errors.Is(err, ErrTooLarge) || e.ctx.Err() != nil {
+		if failed >= tries || errors.Is(err, ErrTooLarge) || e.life.Closed() {
 			e.answer(f, batch, time.Time{}, err)
 			return
 		}
-		retry.Sleep(e.ctx, retryFirst<<failed, nil)
+		retry.Sleep(e.life, retryFirst<<failed, nil)
 	}
 }
 
@@ -223,7 +222,7 @@ func (e *Engine) attempt(f *file, batch []*change, fresh bool) error {
 	e.mu.Unlock()
 	if !known {
 		fresh = true
-		if err := e.read(e.ctx, f); err != nil {
+		if err := e.read(e.life, f); err != nil {
 			return err
 		}
 	}
@@ -239,8 +238,8 @@ func (e *Engine) attempt(f *file, batch []*change, fresh bool) error {
 		}
 		c.err, c.did, changed = err, did, changed || did
 	}
-	if changed && f.knownAt.After(f.notOlderThan) {
-		f.notOlderThan = f.knownAt // what is replaced must not be taken for newer than what it has replaced
+	if changed {
+		f.notOlderThan = time.Now() // what was replaced before must not be taken for newer than what is replaced now
 	}
 	e.mu.Unlock()
 	if !changed {
@@ -269,13 +268,8 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 			return err // no change of the batch was sent
 		}
 	}
-	put := e.store.Put
-	b, blind := e.store.(Blind)
-	if blind = blind && !slices.ContainsFunc(batch, func(c *change) bool { return !c.waits }); blind {
-		put = b.PutBlind
-	}
 	sent := time.Now()
-	version, err := put(e.ctx, f.key, value, read, next.keep())
+	version, err := e.store.Put(e.life, f.key, value, read, next.keep())
 	e.answered(err)
 	e.mu.Lock()
 	switch {
@@ -296,10 +290,10 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 		e.mu.Unlock()
 		return err
 	}
-	f.unanswered, f.replacedVersion = false, read
-	f.putSent, f.putAnswered = sent, time.Now()
+	f.unanswered = false
+	f.putSent, f.notOlderThan = sent, time.Now() // readings that were begun before may have found what was replaced
 	if f.version.Number == read.Number {
-		f.doc, f.version, f.known, f.knownAt = next, version, !blind, f.putAnswered
+		f.doc, f.version, f.known = next, version, true
 		f.bytes = len(value)
 	}
 	e.notifyAll(before, next)
@@ -310,7 +304,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 
 // create creates a document without tickets. A Put that creates is the only one whose condition may come true again.
 func (e *Engine) create(f *file) (Version, error) {
-	version, err := e.store.Put(e.ctx, f.key, nil, Version{}, keepEmpty)
+	version, err := e.store.Put(e.life, f.key, nil, Version{}, keepEmpty)
 	e.answered(err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
