@@ -11,8 +11,8 @@ import (
 )
 
 // While calls are queued nothing is due from the store, so its silence looks like a long
-// queue. So the Client asks it for a sign of life meanwhile: every pingInterval, once for
-// all its waiters. The store counts as away when it has not answered within pingBound, or
+// queue. So the Client asks it for a sign of life meanwhile, unless the driver says itself
+// what is silent (driver.Bounds.Silence): every pingInterval, once for all its waiters. The store counts as away when it has not answered within pingBound, or
 // the answer is ErrUnavailable, until it answers again. A store that has answered an
 // acquisition or a renewal of this Client since the ping was sent is busy, not away.
 const (
@@ -38,7 +38,7 @@ func (c *core) beginWait() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
-	if !w.running {
+	if !w.running && driver.BoundsOf(c.d, DefaultTTL).Silence == 0 {
 		w.running = c.tasks.run(func() { repeat(c.tasks.live, pingInterval, nil, c.watchStore) })
 	}
 }

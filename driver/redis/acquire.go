@@ -162,7 +162,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (g driver.Grant,
 			}
 			// It is late: an earlier request for this ticket was granted, and that lease has ended.
 		case <-ctx.Done():
-			return driver.Grant{}, errors.Join(context.Cause(ctx), d.outage(r.Name))
+			return driver.Grant{}, errors.Join(context.Cause(ctx), d.heartbeats.Errs(r.Name)[0])
 		case <-d.life.Done():
 			return driver.Grant{}, driver.ErrClosed
 		}
@@ -209,15 +209,6 @@ func (d *Driver) confirm(ctx context.Context, r driver.Request, g driver.Grant) 
 			return driver.Grant{}, ended(ctx, err)
 		}
 	}
-}
-
-// outage is the error, if any, that keeps the waiters for a name from the store.
-func (d *Driver) outage(name string) error {
-	err := d.heartbeats.Errs(name)[0]
-	if d.listener.Refused() {
-		return err
-	}
-	return errors.Join(err, redisqueue.Unavailable(d.listener.Err()))
 }
 
 // notified is called with each notification to this process.

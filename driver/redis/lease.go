@@ -125,5 +125,6 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 		MinTTL:   time.Millisecond,
 		Crash:    max(ttl, redisqueue.Heartbeat) + 200*time.Millisecond,
 		Liveness: redisqueue.Liveness + 200*time.Millisecond,
+		Silence:  redisqueue.Heartbeat + heartbeatBound,
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // Times of waiting tickets.
@@ -21,7 +23,7 @@ const (
 )
 
 // errNoAnswer is the error of a node that has not answered when the next heartbeat is due.
-var errNoAnswer = errors.New("no answer since the last heartbeat")
+var errNoAnswer = driver.Unavailable(errors.New("no answer since the last heartbeat"))
 
 // Heartbeats sends each node a heartbeat, once a second for each name that this process
 // waits for. It says that this process lives and wants its tickets, and asks for the state

@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -161,7 +162,15 @@ func (l *Listener) run(ctx context.Context) {
 
 // listen subscribes and passes messages on until the connection breaks.
 func (l *Listener) listen(ctx context.Context) (stood bool, err error) {
-	sub := l.client.Subscribe(ctx) // connects with the first channel
+	client := l.client
+	if cluster, ok := client.(*redis.ClusterClient); ok { // each master notifies: if one is silent, the next attempt asks another one
+		master, err := cluster.MasterForKey(ctx, rand.Text())
+		if err != nil {
+			return false, err
+		}
+		client = master
+	}
+	sub := client.Subscribe(ctx) // connects with the first channel
 	l.mu.Lock()
 	l.sub = sub
 	l.mu.Unlock()
