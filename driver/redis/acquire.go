@@ -269,15 +269,12 @@ func (d *Driver) notify(id string, n notice) bool {
 // keepAlive sends a heartbeat.
 func (d *Driver) keepAlive(_ int, name string, tickets []string, answer func(any, error)) {
 	d.life.Go(func() {
-		ctx, cancel := context.WithTimeout(d.ctx, heartbeatBound)
+		ctx, cancel := context.WithTimeoutCause(d.ctx, heartbeatBound, errNoAnswer)
 		defer cancel()
 		begun := time.Now()
 		v, err := d.do(ctx, d.keys.HeartbeatCall(redisqueue.KeepAlive, d.keys.All(d.keys.Main(name)), d.channel, tickets))
 		if redisqueue.Unsubscribed(v) {
 			d.listener.Renew(begun)
-		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = driver.Unavailable(errNoAnswer)
 		}
 		answer(v, err)
 	})

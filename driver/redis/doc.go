@@ -32,9 +32,9 @@
 // they expire: those of waiters after some seconds, and those of shared holders half a minute after
 // their leases at the latest. Two keys stay: prefix:fence, the last token (on a Cluster one for
 // each hash slot in use), and prefix:protocol, the version of the stored data. The first Acquire of
-// each driver reads the version, and writes it if there is none. Programs of two versions, or with
-// two forms of keys, would not exclude each other: the second is refused, with an error that says
-// what to do.
+// each driver reads the version, and writes it if there is none; in a Cluster it fails while the
+// master that has this key is away. Programs of two versions, or with two forms of keys, would not
+// exclude each other: the second is refused, with an error that says what to do.
 //
 // # What is guaranteed
 //

@@ -23,7 +23,7 @@ const (
 // alive, one may be lost.
 const heartbeatBound = redisqueue.Heartbeat
 
-var errNoAnswer = fmt.Errorf("redis: no answer within %v", heartbeatBound)
+var errNoAnswer = driver.Unavailable(fmt.Errorf("redis: no answer within %v", heartbeatBound))
 
 // do runs a script. It runs it again while a Cluster is moving the hash slot of its
 // keys.
