@@ -27,7 +27,7 @@ func mastersOf(t *testing.T, cluster *testbed.Ensemble) *masters {
 		m.proxies[s.Addr()] = s.Proxy(t)
 	}
 	m.client = goredis.NewClusterClient(&goredis.ClusterOptions{
-		Addrs: cluster.Addrs(), ReadTimeout: time.Second, DialTimeout: time.Second,
+		Addrs: cluster.Addrs(), ReadTimeout: time.Second, DialTimeout: time.Second, MaintNotificationsConfig: quiet,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return (&net.Dialer{Timeout: time.Second}).DialContext(ctx, network, m.proxies[addr].Addr())
 		},

@@ -89,7 +89,7 @@ func (d *Driver) await(ctx context.Context) error {
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
 		v, err := d.do(ctx, redisqueue.ProtocolCall(d.protocol, d.protocolKey, write))
-		if err == nil && d.single {
+		if err == nil && !d.keys.Slots {
 			err = d.onEach(ctx, func(ctx context.Context, server *redis.Client) error { return redisqueue.CheckServer(ctx, server) })
 		}
 		if err != nil {
