@@ -114,6 +114,11 @@ func TestNoPingOfATellingDriver(t *testing.T) {
 				if n := d.inspected.Load(); n > 0 || errors.Is(err, locker.ErrUnavailable) {
 					t.Errorf("%d pings: %v", n, err)
 				}
+				// The driver knows nothing of a call that waits for another one of its owner.
+				go func() { _, _ = l.Acquire(t.Context(), "x", locker.WithOwner("me"), locker.WithWait(time.Minute)) }()
+				synctest.Wait()
+				_, err = l.Acquire(t.Context(), "x", locker.WithOwner("me"), locker.WithWait(3*time.Second))
+				want(t, err, locker.ErrUnavailable)
 			})
 		})
 	}

@@ -164,7 +164,7 @@ func (a *acquisition) await(o owned) error {
 			if a.try {
 				return ErrNotAcquired
 			}
-			a.setQueued()
+			a.setQueued(true) // the driver knows nothing of this call
 			queued = nil
 		case <-a.Done():
 			return a.explain(context.Cause(a))

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -201,12 +202,11 @@ func (d *Driver) confirm(ctx context.Context, r driver.Request, g driver.Grant) 
 	for pause := (retry.Backoff{First: retryFirst, Most: retryMost}); ; {
 		g.Asked = time.Now()
 		err := d.Renew(ctx, r.Hold(g.Token), r.TTL)
-		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, redisqueue.ErrReplicas) ||
-			errors.Is(err, driver.ErrClosed) || isContextEnd(ctx, err) {
+		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, redisqueue.ErrReplicas) || errors.Is(err, driver.ErrClosed) {
 			return g, err
 		}
 		if !retry.Sleep(ctx, pause.Next(), d.life.Done()) {
-			return driver.Grant{}, ended(ctx, err)
+			return driver.Grant{}, ended(ctx, cmp.Or(d.heartbeats.Errs(r.Name)[0], err))
 		}
 	}
 }

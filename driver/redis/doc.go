@@ -137,7 +137,8 @@
 // longer: what arrives later than five seconds after the release of its ticket could queue it again,
 // for its TTL at the most. Callers return within 50 ms after their context
 // has ended, whatever the client does, and Close within 100 ms. Requests that are still under way
-// end by themselves after the client's timeouts.
+// end by themselves after the client's timeouts. Hooks of the client (AddHook) do not see all
+// requests: some are sent over copies of it with another timeout, to which go-redis gives no hooks.
 //
 // # URLs
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -93,5 +94,67 @@ func TestSilentMaster(t *testing.T) {
 			}
 		}
 		m.proxies[silent].Heal()
+	}
+}
+
+// held holds the requests of a client up while it is on, but not its subscription.
+type held struct {
+	on    atomic.Bool
+	ended context.Context
+}
+
+func (h *held) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (h *held) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		h.wait()
+		return next(ctx, cmd)
+	}
+}
+
+func (h *held) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		h.wait()
+		return next(ctx, cmds)
+	}
+}
+
+func (h *held) wait() {
+	if h.on.Load() {
+		<-h.ended.Done()
+	}
+}
+
+// TestSilentWhileConfirming: a wait that ends while the server does not answer the confirmation of its grant says so.
+func TestSilentWhileConfirming(t *testing.T) {
+	t.Parallel()
+	srv := testbed.SharedRedis(t)
+	client := dial(t, srv.Addr())
+	ended, end := context.WithCancel(context.Background())
+	defer end()
+	h := &held{ended: ended}
+	client.AddHook(h)
+	joined := make(chan struct{})
+	l := locker.New(openOver(t, inBatches{client}), locker.WithObserver(func(_ context.Context, e locker.Event) {
+		if e.Kind == locker.EventWaiting {
+			close(joined)
+		}
+	}))
+	defer func() {
+		end()
+		_ = l.Close()
+	}()
+	name := newName()
+	k := take(t, process(t, srv.URL()), name)
+	got := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(t.Context(), name, locker.WithMinHold(time.Second), locker.WithWait(4*time.Second)) // is confirmed at once
+		got <- err
+	}()
+	<-joined
+	h.on.Store(true)
+	release(t, k)
+	if err := <-got; !errors.Is(err, locker.ErrNotAcquired) || !errors.Is(err, locker.ErrUnavailable) {
+		t.Error(err)
 	}
 }
