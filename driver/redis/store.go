@@ -59,14 +59,10 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, redisqueue.ErrClosed), errors.Is(err, redis.ErrClosed) && d.life.Closed():
 		return driver.ErrClosed
-	case isContextEnd(ctx, err):
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		return redisqueue.Ended(ctx, d.listener.Err())
 	}
 	return redisqueue.Unavailable(err)
-}
-
-func isContextEnd(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
 // await waits until the process can be notified of a grant.
