@@ -138,7 +138,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (g driver.Grant,
 		return g, err
 	}
 	ticket := redisqueue.Kind(r.Shared) + r.ID
-	d.heartbeats.Enter(r.Name, ticket, r.TTL, g.Asked, a.outlook)
+	d.heartbeats.Enter(r.Name, ticket, g.Asked, a.outlook)
 	defer d.heartbeats.Leave(r.Name, ticket)
 	if a.before != "" && d.mayHand(r) {
 		w.Waiter = handoff.Waiter{ID: r.ID, Before: a.before, Asked: g.Asked, Queued: queuedFor}

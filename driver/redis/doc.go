@@ -123,9 +123,8 @@
 // and those that hand it on, are one run of a script then, unless readers wait for it too: where 64
 // goroutines want one name, there is one request for every five grants. Renewals go out together,
 // 100 leases to a request (on a Cluster one, in pipelines). A process that waits sends one heartbeat
-// a second for each name it waits for, more often for TTLs below a second, and holds one connection
-// for its subscription. A process that never waits has one too, so that it can be notified of a break.
-// What a script does grows with the tickets that it grants or removes: a release that admits
+// a second for each name it waits for, and holds one connection for its subscription. A process that
+// never waits has one too, so that it can be notified of a break. What a script does grows with the tickets that it grants or removes: a release that admits
 // a thousand readers occupies the server for some ten milliseconds.
 //
 // The shortest TTL is a millisecond. After a crash the next waiter is granted
