@@ -124,8 +124,9 @@
 // goroutines want one name, there is one request for every five grants. Renewals go out together,
 // 100 leases to a request (on a Cluster one, in pipelines). A process that waits sends one heartbeat
 // a second for each name it waits for, and holds one connection for its subscription. A process that
-// never waits has one too, so that it can be notified of a break. What a script does grows with the tickets that it grants or removes: a release that admits
-// a thousand readers occupies the server for some ten milliseconds.
+// never waits has one too, so that it can be notified of a break. What a script does grows with the
+// tickets that it grants or removes: a release that admits a thousand readers occupies the server for
+// some ten milliseconds.
 //
 // The shortest TTL is a millisecond. After a crash the next waiter is granted
 // within what is left of the TTL (at least a second) and 0.2 s.
