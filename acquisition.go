@@ -296,7 +296,7 @@ func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*L
 func (a *acquisition) joined() {
 	a.sure = true
 	a.c.answersAgain()
-	a.setQueued()
+	a.setQueued(driver.BoundsOf(a.c.d, a.req.TTL).Silence == 0)
 	if a.owned != nil {
 		a.c.leases.joined(a.owned)
 	}

@@ -31,6 +31,7 @@ type call struct {
 	answer *time.Timer // that bound
 	limit  *time.Timer // the wait limit
 	queued bool        // the store has confirmed that the ticket is queued
+	watch  bool        // meanwhile the core asks whether the store answers
 	ended  bool        // the call has returned
 }
 
@@ -79,7 +80,7 @@ func (c *call) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
-	c.setWaiting(false)
+	c.setWaiting(false, false)
 	if c.ctx == nil {
 		return
 	}
@@ -184,7 +185,7 @@ func (c *call) stopAnswerTimer() {
 func (c *call) expectAnswer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.setWaiting(false)
+	c.setWaiting(false, false)
 	if c.asked.IsZero() {
 		c.asked = time.Now()
 		c.startAnswerTimer()
@@ -192,24 +193,35 @@ func (c *call) expectAnswer() {
 }
 
 // setQueued records that the ticket is queued. It lifts the bound for the store's
-// answer: none is due until the grant.
-func (c *call) setQueued() {
+// answer: none is due until the grant. With watch, the core asks meanwhile whether the
+// store answers.
+func (c *call) setQueued(watch bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.setWaiting(true)
+	c.setWaiting(true, watch)
 	c.asked = time.Time{}
 	c.stopAnswerTimer()
 }
 
-// setWaiting sets queued, and has the core watch the store while it is set. With mu held.
-func (c *call) setWaiting(queued bool) {
+// setWaiting sets queued, and has the core watch the store while watch is set. With mu held.
+func (c *call) setWaiting(queued, watch bool) {
 	switch {
-	case queued && !c.queued:
+	case watch && !c.watch:
 		c.core.beginWait()
-	case !queued && c.queued:
+	case !watch && c.watch:
 		c.core.endWait()
 	}
-	c.queued = queued
+	c.queued, c.watch = queued, watch
+}
+
+// away returns why the store counts as away; nil: it does not, or is not asked for this call.
+func (c *call) away() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.watch {
+		return nil
+	}
+	return c.core.away()
 }
 
 func (c *call) isQueued() bool {
@@ -262,7 +274,7 @@ func (c *call) endOfWait(err error, reasons ...error) error {
 	if errors.Is(explained, ErrUnavailable) {
 		return explained
 	}
-	return because(err, append(reasons, c.core.away())...)
+	return because(err, append(reasons, c.away())...)
 }
 
 // uncaused is a context without the cause of its end.

@@ -11,10 +11,11 @@ import (
 )
 
 // While calls are queued nothing is due from the store, so its silence looks like a long
-// queue. So the Client asks it for a sign of life meanwhile: every pingInterval, once for
-// all its waiters. The store counts as away when it has not answered within pingBound, or
-// the answer is ErrUnavailable, until it answers again. A store that has answered an
-// acquisition or a renewal of this Client since the ping was sent is busy, not away.
+// queue. So the Client asks it for a sign of life meanwhile, unless the driver says itself
+// what is silent (driver.Bounds.Silence): every pingInterval, once for all other waiters.
+// The store counts as away when it has not answered within pingBound, or the answer is
+// ErrUnavailable, until it answers again. A store that has answered an acquisition or a
+// renewal of this Client since the ping was sent is busy, not away.
 const (
 	pingInterval = time.Second
 	pingBound    = time.Second
@@ -32,7 +33,7 @@ type waits struct {
 	away    error // why the store counts as away; nil: it has answered
 }
 
-// beginWait counts a call that is queued.
+// beginWait counts a call that is queued, and watched.
 func (c *core) beginWait() {
 	w := &c.waits
 	w.mu.Lock()

@@ -91,6 +91,39 @@ func TestOutageWhileQueued(t *testing.T) {
 	}
 }
 
+// telling is a store whose driver says by itself what is silent: of this name it is not.
+type telling struct{ *away }
+
+func (telling) Bounds(ttl time.Duration) driver.Bounds {
+	return driver.Bounds{Crash: ttl + time.Second, Liveness: 5 * time.Second, Silence: time.Second}
+}
+
+// A store whose driver says by itself what is silent is asked for no sign of life: one of its servers may be silent, and the
+// one of this name not.
+func TestNoPingOfATellingDriver(t *testing.T) {
+	for how, end := range waitEnds {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := telling{&away{Driver: memory.New()}}
+				l := locker.New(d)
+				defer l.Close()
+				acquire(t, l, "x")
+				d.refuses.Store(true)
+				err := end.acquire(l)
+				want(t, err, end.is)
+				if n := d.inspected.Load(); n > 0 || errors.Is(err, locker.ErrUnavailable) {
+					t.Errorf("%d pings: %v", n, err)
+				}
+				// The driver knows nothing of a call that waits for another one of its owner.
+				go func() { _, _ = l.Acquire(t.Context(), "x", locker.WithOwner("me"), locker.WithWait(time.Minute)) }()
+				synctest.Wait()
+				_, err = l.Acquire(t.Context(), "x", locker.WithOwner("me"), locker.WithWait(3*time.Second))
+				want(t, err, locker.ErrUnavailable)
+			})
+		})
+	}
+}
+
 // mute is a store that answers nothing but Acquire and Release.
 type mute struct{ *stub }
 

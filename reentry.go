@@ -161,7 +161,7 @@ func (a *acquisition) await(o owned) error {
 			if a.try {
 				return ErrNotAcquired
 			}
-			a.setQueued()
+			a.setQueued(true) // the driver knows nothing of this call
 			a.notifyWaiting()
 			queued = nil
 		case <-a.Done():

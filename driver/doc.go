@@ -53,11 +53,11 @@
 // no lock meanwhile that another method needs, and keeps the ticket alive (D8).
 // Before Joined, a store that cannot be reached is an error. After Joined,
 // Acquire waits until the store is back or ctx ends. The error at the end of ctx
-// wraps context.Cause(ctx). The core finds out itself whether the store answers
-// meanwhile: while tickets of a Client wait, it inspects one name, which nobody
-// uses, once a second. So the driver need not add that the store has not answered
-// since, unless each server of the store has some of the names: then only the driver
-// knows about the server of this one, and adds its last error.
+// wraps context.Cause(ctx). If Bounds.Silence is not 0, Acquire adds the last error
+// of the server of this name, unless that has answered since. Otherwise the core finds
+// out itself whether the store answers meanwhile: while tickets of a Client wait, it
+// inspects one name, which nobody uses, once a second. Where each server of the store has
+// some of the names, that would say nothing about the others.
 //
 // D8. A waiting ticket lives only while its process shows that it lives, from
 // the moment when it is queued. When the process dies, all its waiting tickets

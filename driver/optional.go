@@ -77,6 +77,9 @@ type Bounds struct {
 	Crash time.Duration
 	// Liveness is how long dead waiters can delay the queue, however many there are.
 	Liveness time.Duration
+	// Silence is for how long the server of a name has to be silent until a wait that ends says
+	// so by itself (D7); 0: it does not, and the core asks the store.
+	Silence time.Duration
 }
 
 // Pinger sends the cheapest request that shows that the store answers and that

@@ -178,8 +178,14 @@ func (d *Driver) String() string {
 	return "memcached " + strings.Join(addrs, ",")
 }
 
-// Bounds implements driver.Bounder.
-func (d *Driver) Bounds(ttl time.Duration) driver.Bounds { return d.servers[0].Bounds(ttl) }
+// Bounds implements driver.Bounder. Of several servers, each may be silent by itself.
+func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
+	b := d.servers[0].Bounds(ttl)
+	if len(d.servers) > 1 {
+		b.Silence = d.servers[0].client.o.timeout + time.Second // from one request of a waiter to the next
+	}
+	return b
+}
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -137,7 +138,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (g driver.Grant,
 		return g, err
 	}
 	ticket := redisqueue.Kind(r.Shared) + r.ID
-	d.heartbeats.Enter(r.Name, ticket, r.TTL, g.Asked, a.outlook)
+	d.heartbeats.Enter(r.Name, ticket, g.Asked, a.outlook)
 	defer d.heartbeats.Leave(r.Name, ticket)
 	if a.before != "" && d.mayHand(r) {
 		w.Waiter = handoff.Waiter{ID: r.ID, Before: a.before, Asked: g.Asked, Queued: queuedFor}
@@ -162,7 +163,7 @@ func (d *Driver) enqueue(ctx context.Context, r driver.Request) (g driver.Grant,
 			}
 			// It is late: an earlier request for this ticket was granted, and that lease has ended.
 		case <-ctx.Done():
-			return driver.Grant{}, errors.Join(context.Cause(ctx), d.outage(r.Name))
+			return driver.Grant{}, errors.Join(context.Cause(ctx), d.heartbeats.Errs(r.Name)[0])
 		case <-d.life.Done():
 			return driver.Grant{}, driver.ErrClosed
 		}
@@ -201,23 +202,13 @@ func (d *Driver) confirm(ctx context.Context, r driver.Request, g driver.Grant) 
 	for pause := (retry.Backoff{First: retryFirst, Most: retryMost}); ; {
 		g.Asked = time.Now()
 		err := d.Renew(ctx, r.Hold(g.Token), r.TTL)
-		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, redisqueue.ErrReplicas) ||
-			errors.Is(err, driver.ErrClosed) || isContextEnd(ctx, err) {
+		if err == nil || errors.Is(err, driver.ErrLost) || errors.Is(err, redisqueue.ErrReplicas) || errors.Is(err, driver.ErrClosed) {
 			return g, err
 		}
 		if !retry.Sleep(ctx, pause.Next(), d.life.Done()) {
-			return driver.Grant{}, ended(ctx, err)
+			return driver.Grant{}, ended(ctx, cmp.Or(d.heartbeats.Errs(r.Name)[0], err))
 		}
 	}
-}
-
-// outage is the error, if any, that keeps the waiters for a name from the store.
-func (d *Driver) outage(name string) error {
-	err := d.heartbeats.Errs(name)[0]
-	if d.listener.Refused() {
-		return err
-	}
-	return errors.Join(err, redisqueue.Unavailable(d.listener.Err()))
 }
 
 // notified is called with each notification to this process.
@@ -278,15 +269,12 @@ func (d *Driver) notify(id string, n notice) bool {
 // keepAlive sends a heartbeat.
 func (d *Driver) keepAlive(_ int, name string, tickets []string, answer func(any, error)) {
 	d.life.Go(func() {
-		ctx, cancel := context.WithTimeout(d.ctx, heartbeatBound)
+		ctx, cancel := context.WithTimeoutCause(d.ctx, heartbeatBound, errNoAnswer)
 		defer cancel()
 		begun := time.Now()
 		v, err := d.do(ctx, d.keys.HeartbeatCall(redisqueue.KeepAlive, d.keys.All(d.keys.Main(name)), d.channel, tickets))
 		if redisqueue.Unsubscribed(v) {
 			d.listener.Renew(begun)
-		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = driver.Unavailable(errNoAnswer)
 		}
 		answer(v, err)
 	})

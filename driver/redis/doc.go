@@ -32,9 +32,9 @@
 // they expire: those of waiters after some seconds, and those of shared holders half a minute after
 // their leases at the latest. Two keys stay: prefix:fence, the last token (on a Cluster one for
 // each hash slot in use), and prefix:protocol, the version of the stored data. The first Acquire of
-// each driver reads the version, and writes it if there is none. Programs of two versions, or with
-// two forms of keys, would not exclude each other: the second is refused, with an error that says
-// what to do.
+// each driver reads the version, and writes it if there is none; in a Cluster it fails while the
+// master that has this key is away. Programs of two versions, or with two forms of keys, would not
+// exclude each other: the second is refused, with an error that says what to do.
 //
 // # What is guaranteed
 //
@@ -123,10 +123,10 @@
 // and those that hand it on, are one run of a script then, unless readers wait for it too: where 64
 // goroutines want one name, there is one request for every five grants. Renewals go out together,
 // 100 leases to a request (on a Cluster one, in pipelines). A process that waits sends one heartbeat
-// a second for each name it waits for, more often for TTLs below a second, and holds one connection
-// for its subscription. A process that never waits has one too, so that it can be notified of a break.
-// What a script does grows with the tickets that it grants or removes: a release that admits
-// a thousand readers occupies the server for some ten milliseconds.
+// a second for each name it waits for, and holds one connection for its subscription. A process that
+// never waits has one too, so that it can be notified of a break. What a script does grows with the
+// tickets that it grants or removes: a release that admits a thousand readers occupies the server for
+// some ten milliseconds.
 //
 // The shortest TTL is a millisecond. After a crash the next waiter is granted
 // within what is left of the TTL (at least a second) and 0.2 s.
@@ -137,7 +137,8 @@
 // longer: what arrives later than five seconds after the release of its ticket could queue it again,
 // for its TTL at the most. Callers return within 50 ms after their context
 // has ended, whatever the client does, and Close within 100 ms. Requests that are still under way
-// end by themselves after the client's timeouts.
+// end by themselves after the client's timeouts. Hooks of the client (AddHook) do not see all
+// requests: some are sent over copies of it with another timeout, to which go-redis gives no hooks.
 //
 // # URLs
 //

@@ -26,7 +26,6 @@ type Driver struct {
 	owned   bool // opened by URL: Close closes it
 	name    string
 	keys    redisqueue.Keys
-	single  bool // every script runs on one server, which knows all subscribers
 	channel string
 	durable bool
 
@@ -150,7 +149,7 @@ func (o options) check(client redis.UniversalClient) error {
 func newDriver(client redis.UniversalClient, o options) *Driver {
 	keys := o.keysFor(client)
 	d := &Driver{
-		client: client, name: describe(client), single: !keys.Slots, keys: keys, channel: keys.Channel(),
+		client: client, name: describe(client), keys: keys, channel: keys.Channel(),
 		durable: o.replicas > 0,
 		pipe:    redisqueue.NewPipe(client),
 		life:    life.New(),

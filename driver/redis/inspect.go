@@ -63,18 +63,18 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 	for {
 		c := d.keys.Call(redisqueue.Break, d.keys.All(d.keys.Main(name)), nil, name, mayBeHanded.Milliseconds())
 		c.SetArg(0, c.Ticket(strconv.FormatUint(token, 10), false)) // which counts how often it is sent
-		c.Patient = true
-		v, err := d.do(ctx, c)
-		if err != nil {
-			return err
-		}
+		// Do would send it again after 30 ms, and the second answer may differ from the first.
+		d.pipe.Start(ctx, c)
+		v, err := c.Wait()
 		switch n, ok := v.(int64); {
+		case n == 2, redisqueue.Moving(err):
+			if !retry.Sleep(ctx, mayBeHanded/5, d.life.Done()) {
+				return ended(ctx, err)
+			}
+		case err != nil:
+			return d.explain(ctx, err)
 		case !ok:
 			return redisqueue.Unexpected("break", v)
-		case n == 2:
-			if !retry.Sleep(ctx, mayBeHanded/5, d.life.Done()) {
-				return ended(ctx, nil)
-			}
 		case n == 0 && c.Sent() < 2:
 			return driver.ErrLost
 		default: // also if it was not there: an earlier sending may have removed it

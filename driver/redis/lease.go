@@ -58,7 +58,7 @@ const perRequest = 100
 // RenewAll implements driver.BatchRenewer. All requests go out together.
 func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	size := 1 // the names may be on different servers
-	if d.single {
+	if !d.keys.Slots {
 		size = perRequest
 	}
 	d.listener.Start()
@@ -125,5 +125,6 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 		MinTTL:   time.Millisecond,
 		Crash:    max(ttl, redisqueue.Heartbeat) + 200*time.Millisecond,
 		Liveness: redisqueue.Liveness + 200*time.Millisecond,
+		Silence:  redisqueue.Heartbeat + heartbeatBound,
 	}
 }

@@ -23,7 +23,7 @@ const (
 // alive, one may be lost.
 const heartbeatBound = redisqueue.Heartbeat
 
-var errNoAnswer = fmt.Errorf("redis: no answer within %v", heartbeatBound)
+var errNoAnswer = driver.Unavailable(fmt.Errorf("redis: no answer within %v", heartbeatBound))
 
 // do runs a script. It runs it again while a Cluster is moving the hash slot of its
 // keys.
@@ -59,14 +59,10 @@ func (d *Driver) explain(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, redisqueue.ErrClosed), errors.Is(err, redis.ErrClosed) && d.life.Closed():
 		return driver.ErrClosed
-	case isContextEnd(ctx, err):
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
 		return redisqueue.Ended(ctx, d.listener.Err())
 	}
 	return redisqueue.Unavailable(err)
-}
-
-func isContextEnd(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && errors.Is(err, context.Cause(ctx))
 }
 
 // await waits until the process can be notified of a grant.
@@ -89,7 +85,7 @@ func (d *Driver) await(ctx context.Context) error {
 func (d *Driver) agree(ctx context.Context, write bool) error {
 	return d.protocol.Do(ctx, func(ctx context.Context) (string, error) {
 		v, err := d.do(ctx, redisqueue.ProtocolCall(d.protocol, d.protocolKey, write))
-		if err == nil && d.single {
+		if err == nil && !d.keys.Slots {
 			err = d.onEach(ctx, func(ctx context.Context, server *redis.Client) error { return redisqueue.CheckServer(ctx, server) })
 		}
 		if err != nil {

@@ -165,7 +165,7 @@ func (d *Driver) enqueue(ctx context.Context, t *ticket, joined func()) (driver.
 	}
 	t.number = p.number
 	d.yield(w, p)
-	d.heartbeats.Enter(t.r.Name, t.inQueue(), t.r.TTL, p.asked, p.outlooks()...)
+	d.heartbeats.Enter(t.r.Name, t.inQueue(), p.asked, p.outlooks()...)
 	defer d.heartbeats.Leave(t.r.Name, t.inQueue())
 	d.settle(w)
 	if joined != nil {

@@ -329,7 +329,7 @@ func TestGoneBeforeRequeue(t *testing.T) {
 		},
 		"lost": func(x *trio, w *waiter) {
 			x.d.heartbeats.Close()
-			x.d.heartbeats.Enter("name", w.t.inQueue(), time.Minute, time.Now().Add(-redisqueue.Liveness)) // nobody answers
+			x.d.heartbeats.Enter("name", w.t.inQueue(), time.Now().Add(-redisqueue.Liveness)) // nobody answers
 			w.first, w.absent, w.barred = 1<<1, 1<<2, 1<<2
 			if _, lost := x.d.check(w); !lost {
 				x.t.Fatal("not lost, though no majority can grant it")

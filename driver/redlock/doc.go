@@ -150,7 +150,8 @@
 // type, such as the hash of a lock of Redisson, counts as such a holder.
 //
 // The nodes have to be independent. Nodes of KeyDB with active-replica are refused, by Ping and by
-// the first Acquire. See package driver/redis for other servers, and for a Dialer of your own.
+// the first Acquire. See package driver/redis for other servers, and for a Dialer of your own. Hooks
+// of the clients (AddHook) see no request of the driver.
 // A majority has to accept SUBSCRIBE, else Ping and waits are refused: by its subscriptions a
 // process also notices that a node has come back, and repairs its leases there.
 //

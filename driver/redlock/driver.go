@@ -227,6 +227,7 @@ func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
 		MinTTL:   time.Millisecond,
 		Crash:    max(lease, redisqueue.Heartbeat) + 300*time.Millisecond,
 		Liveness: redisqueue.Liveness + 300*time.Millisecond,
+		Silence:  2 * redisqueue.Heartbeat,
 	}
 }
 

@@ -14,8 +14,7 @@ import (
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
-// A node that is silent does not hold Inspect up: the core asks by it whether the store answers those who wait, and takes a
-// store that needs a second for it for one that is away.
+// A node that is silent does not hold Inspect up.
 func TestInspectBesideASilentNode(t *testing.T) {
 	t.Parallel()
 	x := newTrio(t, WithNodeTimeout(time.Minute))

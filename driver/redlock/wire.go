@@ -98,9 +98,6 @@ func (u unanswered) MarshalBinary() ([]byte, error) {
 	return nil, nil
 }
 
-// String is for the hooks of tracers.
-func (u unanswered) String() string { return "" }
-
 func (d *Driver) renewCall(rs []driver.Renewal) *redisqueue.Call {
 	keys := make([]string, len(rs))
 	args := make([]any, 0, 2*len(rs))
@@ -134,9 +131,6 @@ func (r remaining) MarshalBinary() ([]byte, error) {
 	}
 	return []byte("0"), nil
 }
-
-// String is for the hooks of tracers.
-func (r remaining) String() string { return "" }
 
 // What a node has answered to a request for a ticket.
 const (

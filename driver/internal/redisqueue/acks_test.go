@@ -19,7 +19,7 @@ func TestErrorBesideAcknowledged(t *testing.T) {
 	defer p.Close(time.Second)
 	call := func(s *Script, keys ...string) *Call {
 		c := NewCall(s, keys)
-		c.Durable, c.Patient = true, true // no replicas are wanted, and none are there
+		c.Durable = true // no replicas are wanted, and none are there
 		return c
 	}
 	if _, err := p.Do(t.Context(), call(Protocol, "key")); err != nil {

@@ -16,9 +16,6 @@ type Call struct {
 	// Durable makes the call wait for replicas; Acked reports whether enough of them have
 	// acknowledged it.
 	Durable bool
-	// Patient keeps the call from being sent by its caller, who sends it again if it is not
-	// answered within 30 ms. It is for rare calls whose second answer differs from the first.
-	Patient bool
 	// Join says that one run of a script for several may answer this call, with others on the same keys.
 	Join bool
 

@@ -43,14 +43,8 @@ func Unavailable(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, ErrReplicas):
-		return driver.Unavailable(err)
-	case IsReply(err):
-		if !refusesAll(err) {
-			return err
-		}
-		return driver.Unavailable(err)
-	case hasAny(err.Error(), outages):
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, ErrReplicas),
+		IsReply(err) && refusesAll(err), !IsReply(err) && hasAny(err.Error(), outages):
 		return driver.Unavailable(err)
 	}
 	return err

@@ -97,7 +97,7 @@ func FuzzHeartbeat(f *testing.F) {
 				Nodes: 1, Quorum: 1, State: func(int, string, int64, bool) { states++ },
 				Ask: func(int, string, []string, func(any, error)) {},
 			}
-			h.Enter("name", "xid", time.Minute, time.Now(), ParseOutlook(after, flags))
+			h.Enter("name", "xid", time.Now(), ParseOutlook(after, flags))
 			h.answer(h.names["name"], 0, time.Now(), []string{"xid"}, v, nil)
 			whole, ok := v.([]any)
 			if ok = ok && len(whole) == 3 && whole[0] == any(after); states > 0 && !ok || states == 0 && ok {

@@ -5,13 +5,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lockerproject/locker/driver"
 )
 
 // Times of waiting tickets.
 const (
-	Liveness  = 3 * time.Second        // after which a process without a heartbeat is dead
-	Heartbeat = Liveness / 3           // the longest interval, for each name that a process waits for
-	quickest  = 100 * time.Millisecond // the shortest interval, for short leases
+	Liveness  = 3 * time.Second // after which a process without a heartbeat is dead
+	Heartbeat = Liveness / 3    // the interval, for each name that a process waits for
 
 	retryAfter = 200 * time.Millisecond // until a node that has failed is asked again
 	pollFirst  = 5 * time.Millisecond   // while another library holds, for the process of the first waiter
@@ -21,7 +22,7 @@ const (
 )
 
 // errNoAnswer is the error of a node that has not answered when the next heartbeat is due.
-var errNoAnswer = errors.New("no answer since the last heartbeat")
+var errNoAnswer = driver.Unavailable(errors.New("no answer since the last heartbeat"))
 
 // Heartbeats sends each node a heartbeat, once a second for each name that this process
 // waits for. It says that this process lives and wants its tickets, and asks for the state
@@ -62,9 +63,8 @@ type waiting struct {
 	timer   *time.Timer          // sends the next heartbeat
 	due     time.Time            // when the timer fires; zero: it is not set
 	last    time.Time            // when the last heartbeat was sent
-	every   time.Duration
-	poll    time.Duration // the interval while another library holds
-	lapsed  bool          // tickets may have left the queue
+	poll    time.Duration        // the interval while another library holds
+	lapsed  bool                 // tickets may have left the queue
 	nodes   []nodeState
 }
 
@@ -81,7 +81,7 @@ type nodeState struct {
 
 // Enter begins the heartbeats of a ticket that was queued by a request sent at asked. outlooks
 // are what the nodes have answered then, in their order.
-func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Time, outlooks ...Outlook) {
+func (h *Heartbeats) Enter(name, ticket string, asked time.Time, outlooks ...Outlook) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.names[name]
@@ -89,14 +89,13 @@ func (h *Heartbeats) Enter(name, ticket string, ttl time.Duration, asked time.Ti
 		if h.names == nil {
 			h.names = make(map[string]*waiting)
 		}
-		w = &waiting{name: name, tickets: make(map[string]time.Time), last: asked, every: Heartbeat, nodes: make([]nodeState, h.Nodes)}
+		w = &waiting{name: name, tickets: make(map[string]time.Time), last: asked, nodes: make([]nodeState, h.Nodes)}
 		for i := range w.nodes {
 			w.nodes[i].seen = asked
 		}
 		h.names[name] = w
 	}
 	w.tickets[ticket] = time.Now()
-	w.every = min(w.every, max(quickest, ttl))
 	for i, o := range outlooks {
 		if o.Poll {
 			w.nodes[i].take(o)
@@ -209,7 +208,7 @@ func (p *nodeState) take(o Outlook) {
 
 // plan schedules the next heartbeat by what the nodes have answered. With mu held.
 func (h *Heartbeats) plan(w *waiting) {
-	h.at(w, w.last.Add(w.every))
+	h.at(w, w.last.Add(Heartbeat))
 	if h.Unnotified != nil && h.Unnotified() && !w.nodes[0].asked { // else the answer plans again
 		w.askAll()
 		h.at(w, w.last.Add(pollAlways))

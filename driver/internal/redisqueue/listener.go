@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -37,7 +38,6 @@ type Listener struct {
 	up      bool          // the subscription works
 	upSince time.Time     // up: since when
 	renewed time.Time     // when Renew has last ended a subscription
-	ended   *redis.PubSub // that subscription
 	lastErr error         // why it does not work
 	changed chan struct{} // closed, and replaced, when these change
 	work    sync.WaitGroup
@@ -79,9 +79,8 @@ func (l *Listener) Renew(asked time.Time) {
 	if l.closed || !l.up || !l.upSince.Before(asked) || time.Since(l.renewed) < renewEvery {
 		return
 	}
-	sub := l.sub
-	l.renewed, l.ended = time.Now(), sub
-	if sub != nil { // a heartbeat does not wait until go-redis has connected again
+	l.renewed = time.Now()
+	if sub := l.sub; sub != nil { // a heartbeat does not wait until go-redis has connected again
 		l.work.Go(func() { _ = sub.Close() }) // unblocks the goroutine
 	}
 }
@@ -147,7 +146,7 @@ func (l *Listener) run(ctx context.Context) {
 	pause := retry.Backoff{First: relisten, Most: relistenTo}
 	for ctx.Err() == nil {
 		stood, err := l.listen(ctx)
-		l.down(err)
+		l.set(false, err)
 		if stood {
 			pause.Reset()
 		}
@@ -161,7 +160,15 @@ func (l *Listener) run(ctx context.Context) {
 
 // listen subscribes and passes messages on until the connection breaks.
 func (l *Listener) listen(ctx context.Context) (stood bool, err error) {
-	sub := l.client.Subscribe(ctx) // connects with the first channel
+	client := l.client
+	if cluster, ok := client.(*redis.ClusterClient); ok { // each master notifies: if one is silent, the next attempt asks another one
+		master, err := cluster.MasterForKey(ctx, rand.Text())
+		if err != nil {
+			return false, err
+		}
+		client = master
+	}
+	sub := client.Subscribe(ctx) // connects with the first channel
 	l.mu.Lock()
 	l.sub = sub
 	l.mu.Unlock()
@@ -200,22 +207,14 @@ func (l *Listener) listen(ctx context.Context) (stood bool, err error) {
 	return stood, ctx.Err()
 }
 
-func (l *Listener) down(err error) {
-	l.mu.Lock()
-	if l.sub != nil && l.sub == l.ended {
-		err = nil // that it was closed
-	}
-	l.sub, l.ended = nil, nil
-	l.mu.Unlock()
-	l.set(false, err)
-}
-
 func (l *Listener) set(up bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.up, l.lastErr = up, err
 	if up {
 		l.upSince = time.Now()
+	} else {
+		l.sub = nil
 	}
 	close(l.changed)
 	l.changed = make(chan struct{})

@@ -66,7 +66,7 @@ func NewOrderedPipe(client *redis.Client, scripts []*Script) *Pipe {
 // Do runs one script and waits for its answer or ctx's end.
 func (p *Pipe) Do(ctx context.Context, c *Call) (any, error) {
 	b := p.batches(c)
-	if !c.Durable && !c.Patient && b.idle() {
+	if !c.Durable && b.idle() {
 		answer, err := b.sendNow(ctx, c)
 		if err == nil || denied(err) {
 			return answer, err

@@ -38,8 +38,8 @@ func newScript(t *testing.T) *script {
 
 func (s *script) run(c *redisqueue.Call) any {
 	s.t.Helper()
-	c.Patient = true // it is sent once
-	v, err := s.pipe.Do(s.t.Context(), c)
+	s.pipe.Start(s.t.Context(), c) // it is sent once
+	v, err := c.Wait()
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -477,8 +477,8 @@ func TestMemoryIsShort(t *testing.T) {
 	}
 	want := func(what string, want any, c *redisqueue.Call) {
 		t.Helper()
-		c.Patient = true
-		if got, err := s.pipe.Do(t.Context(), c); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		s.pipe.Start(t.Context(), c)
+		if got, err := c.Wait(); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: %v, %v; want %v", what, got, err, want)
 		}
 	}
