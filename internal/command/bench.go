@@ -75,7 +75,8 @@ on this machine, its network and its load: compare runs from the same machine.`,
 			if err != nil {
 				return err
 			}
-			return a.print(r, r.write)
+			a.print(r, r.write)
+			return nil
 		},
 	}
 	f.duration = 10 * time.Second
@@ -117,16 +118,14 @@ func (a *app) bench(ctx context.Context, f benchFlags) (r benchResult, err error
 	return r, err
 }
 
-func (r benchResult) write(w io.Writer) error {
+func (r benchResult) write(w io.Writer) {
 	version := ""
 	if r.Version != "" {
 		version = " (" + printable(r.Version) + ")"
 	}
-	if _, err := fmt.Fprintf(w, "%s%s\n\n", r.Store, version); err != nil {
-		return err
-	}
+	fmt.Fprintf(w, "%s%s\n\n", r.Store, version)
 	u, c := r.Uncontended, r.Contended
-	return writeTable(w, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
+	writeTable(w, []string{"", "CLIENTS", "RATE", "P50", "P99", "JAIN"}, [][]string{
 		{"uncontended", "1", fmt.Sprintf("%.0f cycles/s", u.Rate), precise(u.P50) + " a cycle", precise(u.P99), ""},
 		{
 			"contended", fmt.Sprint(c.Clients), fmt.Sprintf("%.0f grants/s", c.Rate),

@@ -43,19 +43,17 @@ everything under the store's prefix. With --json each lock is one line, which ha
 			}
 			now := time.Now()
 			sortQueues(by, queues, now)
-			if a.json {
+			switch {
+			case a.json:
 				for _, q := range queues {
-					if err := a.print(newQueueJSON(q, now), nil); err != nil {
-						return err
-					}
+					a.print(newQueueJSON(q, now), nil)
 				}
-				return nil
-			}
-			if len(queues) == 0 {
+			case len(queues) == 0:
 				fmt.Fprintln(a.Err, noneWith(prefixOf(args)))
-				return nil
+			default:
+				writeTable(a.out, listHead, listRows(queues, now))
 			}
-			return writeTable(a.Out, listHead, listRows(queues, now))
+			return nil
 		},
 	}
 	addSortBy(cmd.Flags(), &by)

@@ -104,12 +104,12 @@ func ticketCells(w io.Writer, t locker.Ticket, now time.Time) []string {
 	return []string{state, token(t), printable(t.Owner), kind(t), since(t, now), lease, printable(t.Note)}
 }
 
-func writeTickets(w io.Writer, ts []locker.Ticket, now time.Time) error {
+func writeTickets(w io.Writer, ts []locker.Ticket, now time.Time) {
 	rows := make([][]string, len(ts))
 	for i, t := range ts {
 		rows[i] = ticketCells(w, t, now)
 	}
-	return writeTable(w, ticketHead, rows)
+	writeTable(w, ticketHead, rows)
 }
 
 // kind is what a ticket asks for.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"fmt"
 	"io"
 	"strings"
 
@@ -12,9 +13,8 @@ import (
 const maxPadded = 48
 
 // writeTable writes what layOut makes.
-func writeTable(w io.Writer, head []string, rows [][]string) error {
-	_, err := io.WriteString(w, strings.Join(layOut(w, head, rows), "\n")+"\n")
-	return err
+func writeTable(w io.Writer, head []string, rows [][]string) {
+	fmt.Fprintln(w, strings.Join(layOut(w, head, rows), "\n"))
 }
 
 // layOut makes lines of a head, which is bold, and rows, in columns. Cells may be painted; what

@@ -41,7 +41,7 @@ store at most a fifth of the time. If the store does not answer, it says so and 
 				return err
 			}
 			defer c.Close()
-			w := &watcher{c: c, prefix: prefixOf(args), interval: interval}
+			w := &watcher{app: a, c: c, prefix: prefixOf(args), interval: interval}
 			if a.json || !isTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
 				return w.run(cmd.Context(), (&changes{app: a}).show)
 			}
@@ -55,6 +55,7 @@ store at most a fifth of the time. If the store does not answer, it says so and 
 
 // watcher reads the queues again and again.
 type watcher struct {
+	*app
 	c        *locker.Client
 	prefix   string
 	interval time.Duration
@@ -77,15 +78,15 @@ func (w *watcher) read(ctx context.Context) reading {
 // pause is how long to wait after a reading.
 func (w *watcher) pause(l reading) time.Duration { return max(w.interval-l.took, 4*l.took) }
 
-// run shows each reading until ctx ends.
-func (w *watcher) run(ctx context.Context, show func(reading) error) error {
+// run shows each reading until ctx ends, or nobody reads.
+func (w *watcher) run(ctx context.Context, show func(reading)) error {
 	l := w.read(ctx)
 	if l.err != nil { // a store that was never there is an error, not an outage
 		return l.err
 	}
 	for ; ctx.Err() == nil; l = w.read(ctx) {
-		if err := show(l); err != nil {
-			return err
+		if show(l); w.out.err != nil {
+			return w.out.err
 		}
 		retry.Sleep(ctx, w.pause(l), nil)
 	}

@@ -22,7 +22,7 @@ type changes struct {
 	down bool
 }
 
-func (c *changes) show(l reading) error {
+func (c *changes) show(l reading) {
 	switch {
 	case l.err != nil && !c.down:
 		c.say("%v", l.err)
@@ -30,11 +30,14 @@ func (c *changes) show(l reading) error {
 		c.say("the store answers again")
 	}
 	if c.down = l.err != nil; c.down {
-		return nil
+		return
 	}
 	changed, now := changesOf(c.seen, l.queues)
 	c.seen = now
-	return c.printChanges(changed, l.at)
+	for _, q := range changed {
+		j := changeJSON{Time: l.at.UTC().Round(time.Millisecond), queueJSON: newQueueJSON(q, l.at)}
+		c.print(j, func(w io.Writer) { writeChange(w, q, l.at) })
+	}
 }
 
 // changesOf are the queues whose holders or waiters are others than before, and
@@ -66,17 +69,7 @@ func timeless(q locker.Queue) []locker.Ticket {
 	return ts
 }
 
-func (a *app) printChanges(changes []locker.Queue, at time.Time) error {
-	for _, q := range changes {
-		j := changeJSON{Time: at.UTC().Round(time.Millisecond), queueJSON: newQueueJSON(q, at)}
-		if err := a.print(j, func(w io.Writer) error { return writeChange(w, q, at) }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeChange(w io.Writer, q locker.Queue, at time.Time) error {
+func writeChange(w io.Writer, q locker.Queue, at time.Time) {
 	holders, waiters := tally(q)
 	state := "free"
 	if holders > 0 {
@@ -89,6 +82,5 @@ func writeChange(w io.Writer, q locker.Queue, at time.Time) error {
 	if waiters > 0 {
 		state += ", " + count(waiters, "waiter", "waiters")
 	}
-	_, err := fmt.Fprintf(w, "%s  %s  %s\n", at.Format(time.TimeOnly), printable(q.Name), state)
-	return err
+	fmt.Fprintf(w, "%s  %s  %s\n", at.Format(time.TimeOnly), printable(q.Name), state)
 }

@@ -2,7 +2,6 @@ package command
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ type screen struct {
 	down time.Time // since when none does; zero: the last one did
 }
 
-func (s *screen) show(l reading) error {
+func (s *screen) show(l reading) {
 	switch {
 	case l.err == nil:
 		s.seen, s.down = l, time.Time{}
@@ -38,8 +37,7 @@ func (s *screen) show(l reading) error {
 		b.WriteString("\x1b[K" + ansi.Truncate(line, width, "…") + "\n") // erased before: a full line would lose its end
 	}
 	b.WriteString("\x1b[J")
-	_, err := io.WriteString(s.Out, b.String())
-	return err
+	fmt.Fprint(s.out, b.String())
 }
 
 // lines are the picture after a reading: what is watched, how much there is, an outage, the table.
