@@ -77,7 +77,9 @@ func isEnd(err error) bool {
 
 // New makes the command line, for documentation and for tests. Programs call
 // Main, which also maps errors to exit codes.
-func New(s Streams) *cobra.Command { return (&app{Streams: s, out: &printed{Writer: s.Out}, handOff: func() {}}).root() }
+func New(s Streams) *cobra.Command {
+	return (&app{Streams: s, out: &printed{Writer: s.Out}, handOff: func() {}}).root()
+}
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/lockerproject/locker"
 )
@@ -42,7 +41,9 @@ everything under the store's prefix. With --json each lock is one line, which ha
 				return err
 			}
 			now := time.Now()
-			sortQueues(by, queues, now)
+			if by != nil {
+				slices.SortStableFunc(queues, func(a, b locker.Queue) int { return cmp.Compare(by(b, now), by(a, now)) })
+			}
 			switch {
 			case a.json:
 				for _, q := range queues {
@@ -56,7 +57,13 @@ everything under the store's prefix. With --json each lock is one line, which ha
 			return nil
 		},
 	}
-	addSortBy(cmd.Flags(), &by)
+	cmd.Flags().Func("sort-by", "sort by `COLUMN`: name, waiters, longest or held (default name)", func(text string) (err error) {
+		var known bool
+		if by, known = orders[strings.ToLower(text)]; !known {
+			err = errors.New("want name, waiters, longest or held")
+		}
+		return err
+	})
 	return cmd
 }
 
@@ -122,27 +129,9 @@ var orders = map[string]order{
 	},
 	"longest": longestWait,
 	"held": func(q locker.Queue, now time.Time) time.Duration {
-		if holders, _ := tally(q); holders == 0 {
-			return 0
+		if first := q.Tickets[0]; first.Held {
+			return age(first, now)
 		}
-		return age(q.Tickets[0], now)
+		return 0
 	},
-}
-
-// sortQueues sorts queues, which are in the order of their names.
-func sortQueues(by order, queues []locker.Queue, now time.Time) {
-	if by != nil {
-		slices.SortStableFunc(queues, func(a, b locker.Queue) int { return cmp.Compare(by(b, now), by(a, now)) })
-	}
-}
-
-// addSortBy adds --sort-by.
-func addSortBy(flags *pflag.FlagSet, by *order) {
-	flags.Func("sort-by", "sort by `COLUMN`: name, waiters, longest or held (default name)", func(text string) (err error) {
-		var known bool
-		if *by, known = orders[strings.ToLower(text)]; !known {
-			err = errors.New("want name, waiters, longest or held")
-		}
-		return err
-	})
 }
