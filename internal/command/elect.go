@@ -47,9 +47,9 @@ type elect struct {
 	narrator *narrator
 
 	mu      sync.Mutex
-	running bool   // the command
-	ending  bool   // a signal came that ends locker
-	failure string // of the last campaign
+	running bool // the command
+	ending  bool // a signal came that ends locker
+	failing bool // the last campaign has failed
 }
 
 func newElect(a *app) *cobra.Command {
@@ -291,22 +291,23 @@ func (e *elect) observe(ctx context.Context, ev locker.Event) {
 		e.detail("%s: campaigning", e.name)
 		return
 	case locker.EventAcquired:
-		e.trouble("")
+		e.trouble(nil)
 	case locker.EventFailed:
 		if !isEnd(ev.Err) {
-			e.trouble(ev.Err.Error())
+			e.trouble(ev.Err)
 		}
 	}
 	e.narrator.observe(ctx, ev)
 }
 
-// trouble says why a campaign has failed, unless it has said so before.
-func (e *elect) trouble(text string) {
+// trouble says why a campaign has failed, unless the one before it had failed, too: the texts of one
+// outage differ, as by the ports of connections.
+func (e *elect) trouble(err error) {
 	e.mu.Lock()
-	again := e.failure == text
-	e.failure = text
+	again := e.failing
+	e.failing = err != nil
 	e.mu.Unlock()
-	if !again && text != "" {
-		e.say("%s: cannot campaign, will try again: %s", e.name, text)
+	if err != nil && !again {
+		e.say("%s: cannot campaign, will try again: %v", e.name, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 func newInspect(a *app) *cobra.Command {
@@ -42,7 +43,7 @@ is not an error.`,
 }
 
 func writeQueue(w io.Writer, q locker.Queue, now time.Time) {
-	holders, waiters := tally(q)
+	holders, waiters, _ := queues.Tally(q)
 	if holders+waiters == 0 {
 		fmt.Fprintf(w, "%s is free: nobody holds it or waits for it\n", printable(q.Name))
 		return

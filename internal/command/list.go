@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 func newList(a *app) *cobra.Command {
@@ -36,23 +37,23 @@ everything under the store's prefix. With --json each lock is one line, which ha
 				return err
 			}
 			defer c.Close()
-			queues, err := readQueues(cmd.Context(), c, prefixOf(args))
+			list, err := readQueues(cmd.Context(), c, prefixOf(args))
 			if err != nil {
 				return err
 			}
 			now := time.Now()
 			if by != nil {
-				slices.SortStableFunc(queues, func(a, b locker.Queue) int { return cmp.Compare(by(b, now), by(a, now)) })
+				slices.SortStableFunc(list, func(a, b locker.Queue) int { return cmp.Compare(by(b, now), by(a, now)) })
 			}
 			switch {
 			case a.json:
-				for _, q := range queues {
+				for _, q := range list {
 					a.print(newQueueJSON(q, now), nil)
 				}
-			case len(queues) == 0:
+			case len(list) == 0:
 				fmt.Fprintln(a.Err, noneWith(prefixOf(args)))
 			default:
-				writeTable(a.out, listHead, listRows(queues, now))
+				writeTable(a.out, listHead, listRows(list, now))
 			}
 			return nil
 		},
@@ -86,10 +87,10 @@ func prefixOf(args []string) string {
 var listHead = []string{"NAME", "HOLDER", "HELD", "LEASE", "WAITERS", "LONGEST", "NOTE"}
 
 // listRows are queues in rows of a table for people.
-func listRows(queues []locker.Queue, now time.Time) [][]string {
-	rows := make([][]string, len(queues))
-	for i, q := range queues {
-		holders, waiters := tally(q)
+func listRows(list []locker.Queue, now time.Time) [][]string {
+	rows := make([][]string, len(list))
+	for i, q := range list {
+		holders, waiters, longestWaiter := queues.Tally(q)
 		holder, held, lease, longest, note := "-", "-", "-", "-", ""
 		if holders > 0 {
 			first := q.Tickets[0]
@@ -98,22 +99,12 @@ func listRows(queues []locker.Queue, now time.Time) [][]string {
 		if holders > 1 {
 			holder += fmt.Sprintf(" +%d", holders-1)
 		}
-		if wait := longestWait(q, now); wait > 0 {
+		if wait := age(longestWaiter, now); wait > 0 {
 			longest = short(wait)
 		}
 		rows[i] = []string{printable(q.Name), holder, held, lease, strconv.Itoa(waiters), longest, note}
 	}
 	return rows
-}
-
-// longestWait is the age of the waiter that waits longest.
-func longestWait(q locker.Queue, now time.Time) (longest time.Duration) {
-	for _, t := range q.Tickets {
-		if !t.Held {
-			longest = max(longest, age(t, now))
-		}
-	}
-	return longest
 }
 
 // An order says what is large about a queue: the largest comes first. Queues that are equal stay
@@ -124,10 +115,13 @@ type order func(q locker.Queue, now time.Time) time.Duration
 var orders = map[string]order{
 	"name": nil,
 	"waiters": func(q locker.Queue, _ time.Time) time.Duration {
-		_, waiters := tally(q)
+		_, waiters, _ := queues.Tally(q)
 		return time.Duration(waiters)
 	},
-	"longest": longestWait,
+	"longest": func(q locker.Queue, now time.Time) time.Duration {
+		_, _, longest := queues.Tally(q)
+		return age(longest, now)
+	},
 	"held": func(q locker.Queue, now time.Time) time.Duration {
 		if first := q.Tickets[0]; first.Held {
 			return age(first, now)

@@ -35,7 +35,7 @@ type ticketJSON struct {
 
 func newQueueJSON(q locker.Queue, now time.Time) queueJSON {
 	j := queueJSON{Name: q.Name, Tickets: ticketsJSON(q.Tickets, now)}
-	j.Holders, j.Waiters = tally(q)
+	j.Holders, j.Waiters, _ = queues.Tally(q)
 	return j
 }
 
@@ -66,18 +66,6 @@ func age(t locker.Ticket, now time.Time) time.Duration {
 		return 0
 	}
 	return max(0, now.Sub(t.Since))
-}
-
-// tally counts the holders and the waiters of a queue.
-func tally(q locker.Queue) (holders, waiters int) {
-	for _, t := range q.Tickets {
-		if t.Held {
-			holders++
-		} else {
-			waiters++
-		}
-	}
-	return holders, waiters
 }
 
 // readQueues reads the queues whose names begin with prefix, in the order of

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -51,13 +52,8 @@ func (a *app) storeURLs() ([]string, error) {
 }
 
 func checkURLs(from string, urls []string) ([]string, error) {
-	if len(urls) == 0 {
+	if len(urls) == 0 || slices.Contains(urls, "") {
 		return nil, configuration(fmt.Errorf("%s is empty: want the URL of a store", from))
-	}
-	for _, u := range urls {
-		if u == "" {
-			return nil, configuration(fmt.Errorf("%s is empty: want the URL of a store", from))
-		}
 	}
 	return urls, nil
 }
