@@ -104,10 +104,7 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	if err := answers(ctx, url); err != nil {
 		return err
 	}
-	h, done, err := harnessOf(ctx, url)
-	if err != nil {
-		return err
-	}
+	h, done := harnessOf(ctx, url)
 	defer done()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -31,12 +31,11 @@ type elect struct {
 	*program
 	lease leaseFlags
 
-	id, note             string
+	id                   string
 	onSuccess, onFailure string
 	delay                time.Duration
 
 	name     string
-	noteSet  bool
 	terminal bool // there was one at the start
 
 	client  *locker.Client
@@ -82,10 +81,7 @@ term), LOCKER_OWNER and LOCKER_RUN_ID.`,
   locker elect sweep --on-success restart --delay 10s -- ./sweep-once.sh
   locker elect web --note "$(hostname):8080" --on-failure stop -- ./server`,
 		Args: e.split,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			e.noteSet = cmd.Flags().Changed("note")
-			return e.do(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.do(cmd.Context()) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&e.onSuccess, "on-success", restart, "`WHAT` follows when the command ends with code 0: restart, step-down or stop")
@@ -93,7 +89,6 @@ term), LOCKER_OWNER and LOCKER_RUN_ID.`,
 	e.delay = time.Second
 	addDuration(f, &e.delay, "delay", "", "`DURATION` before the command is started again")
 	f.StringVar(&e.id, "id", "", "`ID` of this candidate (default: one that names this process)")
-	f.StringVar(&e.note, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
 	e.lease.add(f, "`DURATION` after which a leader that was killed is replaced (default: the URL's ttl, or 15s)")
 	a.addVoice(f)
 	policies := cobra.FixedCompletions([]string{restart, stepDown, stop}, cobra.ShellCompDirectiveNoFileComp)
@@ -153,10 +148,7 @@ func (e *elect) check() error {
 }
 
 func (e *elect) options() []election.Option {
-	opts := []election.Option{election.WithTTL(e.lease.ttl), election.WithNote(e.program.name())}
-	if e.noteSet {
-		opts = append(opts, election.WithNote(e.note))
-	}
+	opts := []election.Option{election.WithTTL(e.lease.ttl), election.WithNote(e.lease.note(e.program))}
 	if e.id != "" {
 		opts = append(opts, election.WithID(e.id))
 	}

@@ -120,10 +120,11 @@ func (f *forwarded) stop() {
 	signal.Stop(f.dropped)
 }
 
-// leaseFlags are the flags that say how long a lease is, and how much of it the
-// command gets to end.
+// leaseFlags are the flags that say how long a lease is, how much of it the command gets to
+// end, and what others see of it.
 type leaseFlags struct {
 	ttl, grace time.Duration
+	text       string // of --note
 	flags      *pflag.FlagSet
 }
 
@@ -134,6 +135,7 @@ const (
 
 func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 	l.flags = f
+	f.StringVar(&l.text, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
 	addDuration(f, &l.ttl, "ttl", "", ttl)
 	addDuration(f, &l.grace, "grace", "", "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of the lease if that is less)")
 }
@@ -188,4 +190,10 @@ func (a *app) openLeased(ctx context.Context, l *leaseFlags, otherwise time.Dura
 	return locker.New(d, append(opts, locker.WithSafetyMargin(margin))...), nil
 }
 
-func (l *leaseFlags) option() locker.Option { return locker.WithTTL(l.ttl) }
+// note is what others see of the lease for a command.
+func (l *leaseFlags) note(p *program) string {
+	if l.flags.Changed("note") {
+		return l.text
+	}
+	return p.name()
+}
