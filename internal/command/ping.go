@@ -107,6 +107,14 @@ func timeCycles(ctx context.Context, c *locker.Client, n int) ([]time.Duration, 
 	return took, nil
 }
 
+func cycle(ctx context.Context, c *locker.Client, name string) error {
+	k, err := c.Acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	return k.Release(ctx)
+}
+
 // precise is a time that was measured, for people.
 func precise(seconds float64) string {
 	return figures.Round(time.Duration(seconds * float64(time.Second))).String()
