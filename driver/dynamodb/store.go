@@ -87,16 +87,16 @@ func (s *store) ready(ctx context.Context) error {
 func once(o *sdk.Options) {
 	o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
 	if o.Credentials != nil { // else requests are not signed
-		o.Credentials = credentials{o.Credentials}
+		o.Credentials = provider{o.Credentials}
 	}
 }
 
-// credentials marks the error of credentials that the SDK does not find, or that the server they come from does not
+// provider marks the error of credentials that the SDK does not find, or that the server they come from does not
 // give now: no request was sent, so DynamoDB has not answered.
-type credentials struct{ aws.CredentialsProvider }
+type provider struct{ aws.CredentialsProvider }
 
-func (c credentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
-	found, err := c.CredentialsProvider.Retrieve(ctx)
+func (p provider) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	found, err := p.CredentialsProvider.Retrieve(ctx)
 	return found, driver.Unavailable(err)
 }
 

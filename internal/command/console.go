@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
@@ -93,14 +94,16 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	clients, err := openAll(ctx, urls, locker.WithAnswerTimeout(5*time.Second)) // the page says soon that a store is away
-	defer func() { err = errors.Join(err, closeAll(clients)) }()
-	if err != nil {
-		return err
-	}
+	var closing errgroup.Group
+	defer func() { err = errors.Join(err, closing.Wait()) }()
 	var stores []console.Store
-	for i, c := range clients {
-		stores = append(stores, console.Store{Name: storeTitle(urls[i]), Source: c})
+	for _, u := range urls {
+		c, err := openURL(ctx, u, locker.WithAnswerTimeout(5*time.Second)) // the page says soon that a store is away
+		if err != nil {
+			return err
+		}
+		defer closing.Go(c.Close) // all at once: each may wait for its store
+		stores = append(stores, console.Store{Name: storeTitle(u), Source: c})
 	}
 	logger := a.logger()
 	con, err := console.New(stores, console.Options{
