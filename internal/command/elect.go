@@ -279,7 +279,8 @@ func (e *elect) observe(ctx context.Context, ev locker.Event) {
 		return // a lock that notifies observers
 	}
 	switch ev.Kind {
-	case locker.EventWaiting:
+	case locker.EventWaiting: // the store answers
+		e.trouble(nil)
 		e.detail("%s: campaigning", e.name)
 		return
 	case locker.EventAcquired:
