@@ -49,18 +49,23 @@ func splitArgs(cmd *cobra.Command, args []string, p *program) (names []string, e
 // name is what locks show of the command: not its arguments, which may be secret.
 func (p *program) name() string { return strings.ToValidUTF8(filepath.Base(p.args[0]), "?") }
 
-// find finds the program, before anything is asked of the store.
-func (p *program) find() error {
-	path, err := supervise.Look(p.args[0])
-	if err != nil {
-		return startError(err)
+// find finds the program as a shell does, before anything is asked of the store.
+func (p *program) find() (err error) {
+	name := p.args[0]
+	p.path, err = exec.LookPath(name)
+	var failed *exec.Error
+	switch {
+	case err == nil:
+		return nil
+	case strings.ContainsRune(name, filepath.Separator) && errors.As(err, &failed) && !errors.Is(err, os.ErrNotExist):
+		return startError(fmt.Errorf("command cannot be executed: %s: %w", name, failed.Err))
+	default:
+		return exit(ExitNoCommand, fmt.Errorf("command not found: %s", name), "")
 	}
-	p.path = path
-	return nil
 }
 
 func startError(err error) error {
-	if errors.Is(err, supervise.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) {
 		return exit(ExitNoCommand, err, "")
 	}
 	return exit(ExitNoExec, err, "")
