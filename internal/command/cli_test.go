@@ -132,6 +132,9 @@ func TestRunMissedPeriod(t *testing.T) {
 	if r := job("1h"); r.Code != 0 || r.Out+r.ErrOut != "" {
 		t.Error(r)
 	}
+	if r := job("1h", "--verbose"); strings.Count(r.ErrOut, "locker: ") != 1 || !strings.Contains(r.ErrOut, "locker: busy: acquire") {
+		t.Error(r)
+	}
 	time.Sleep(50 * time.Millisecond) // the lock is older than that
 	r := job("1ms")
 	if r.Code != 0 || r.Out != "" || strings.Count(r.ErrOut, "\n") != 1 {

@@ -201,7 +201,7 @@ func (r *run) skipped(ctx context.Context, client *locker.Client, err error) {
 		name = refusal.Name
 	}
 	if r.holdAtLeast == 0 || ranLately(ctx, client, name, r.holdAtLeast) {
-		r.detail("busy: %v", err)
+		r.detail("busy: %s", textOf(err))
 		return
 	}
 	holders := describeHolders(ctx, client, name)
