@@ -1,12 +1,16 @@
 package dynamodb_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/dynamodb"
@@ -136,5 +140,23 @@ func TestAnswerIncomplete(t *testing.T) {
 	w.does(func(string, []byte, func() (*http.Response, error)) (*http.Response, error) { return answer(200, "{}") })
 	if err := other.Ping(t.Context()); !driver.IsUnavailable(err) {
 		t.Errorf("ping, of a table that is not described: %v", err)
+	}
+}
+
+// Without credentials no request is sent: DynamoDB has not answered.
+func TestNoCredentials(t *testing.T) {
+	t.Parallel()
+	none := errors.New("no EC2 IMDS role found")
+	client := sdk.New(sdk.Options{
+		Region: "eu-west-1", BaseEndpoint: aws.String("http://127.0.0.1:1"),
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, none }),
+	})
+	d, err := dynamodb.New(client, "table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Ping(t.Context()); !driver.IsUnavailable(err) || !errors.Is(err, none) {
+		t.Error(err)
 	}
 }

@@ -83,7 +83,21 @@ func (s *store) ready(ctx context.Context) error {
 
 // once has the client send a request once, whatever its settings: a conditional write that is sent again may fail
 // because it has changed the item itself.
-func once(o *sdk.Options) { o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0 }
+func once(o *sdk.Options) {
+	o.Retryer, o.RetryMaxAttempts = aws.NopRetryer{}, 0
+	if o.Credentials != nil { // else requests are not signed
+		o.Credentials = provider{o.Credentials}
+	}
+}
+
+// provider marks the error of credentials that the SDK does not find, or that the server they come from does not
+// give now: no request was sent, so DynamoDB has not answered.
+type provider struct{ aws.CredentialsProvider }
+
+func (p provider) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	found, err := p.CredentialsProvider.Retrieve(ctx)
+	return found, driver.Unavailable(err)
+}
 
 // do sends a request.
 func (s *store) do(ctx context.Context, send func(context.Context) error) error {

@@ -90,36 +90,37 @@ func (a *app) breakLock(ctx context.Context, c *locker.Client, name string, numb
 			gone = append(gone, t)
 			failure = exit(ExitFailure, err, "locker inspect "+nameWord(name))
 		case err != nil:
-			return errors.Join(a.printBroken(name, broken, gone, now, yes), err)
+			a.printBroken(name, broken, gone, now, yes)
+			return err
 		default:
 			broken = append(broken, t)
 		}
 	}
-	return errors.Join(a.printBroken(name, broken, gone, now, yes), failure)
+	a.printBroken(name, broken, gone, now, yes)
+	return failure
 }
 
 // printBroken prints the tickets that were removed, and how many had gone. What a question has shown is not
 // shown again.
-func (a *app) printBroken(name string, broken, gone []locker.Ticket, now time.Time, show bool) error {
+func (a *app) printBroken(name string, broken, gone []locker.Ticket, now time.Time, show bool) {
 	if len(broken)+len(gone) == 0 { // the store failed
-		return nil
+		return
 	}
 	result := struct {
 		Name   string       `json:"name"`
 		Broken []ticketJSON `json:"broken"`
 		Gone   []ticketJSON `json:"gone,omitempty"`
 	}{name, ticketsJSON(broken, now), ticketsJSON(gone, now)}
-	return a.print(result, func(w io.Writer) (err error) {
+	a.print(result, func(w io.Writer) {
 		if n := len(broken); n > 0 {
-			_, err = fmt.Fprintf(w, "%s: %s removed\n", printable(name), count(n, "ticket", "tickets"))
+			fmt.Fprintf(w, "%s: %s removed\n", printable(name), count(n, "ticket", "tickets"))
 		}
-		if n := len(gone); n > 0 && err == nil {
-			_, err = fmt.Fprintf(w, "%s: %s had gone meanwhile\n", printable(name), count(n, "ticket", "tickets"))
+		if n := len(gone); n > 0 {
+			fmt.Fprintf(w, "%s: %s had gone meanwhile\n", printable(name), count(n, "ticket", "tickets"))
 		}
-		if err != nil || !show || len(broken) == 0 {
-			return err
+		if show && len(broken) > 0 {
+			writeTickets(w, broken, now)
 		}
-		return writeTickets(w, broken, now)
 	})
 }
 
@@ -146,9 +147,7 @@ func losersOf(q locker.Queue, number uint64) (losers []locker.Ticket, err error)
 
 // confirmBreak shows who would lose the lock, and asks.
 func (a *app) confirmBreak(ctx context.Context, name string, losers []locker.Ticket, now time.Time) error {
-	if err := writeTickets(a.Err, losers, now); err != nil {
-		return err
-	}
+	writeTickets(a.Err, losers, now)
 	fmt.Fprint(a.Err, "Who holds it now goes on until it learns that it has lost it.\n")
 	return a.confirm(ctx, fmt.Sprintf("Remove %s from %s? [y/N] ",
 		count(len(losers), "ticket", "tickets"), paint(a.Err, bold, printable(name))))

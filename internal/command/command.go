@@ -8,8 +8,8 @@
 // that New adds to the root. Its RunE takes the context of the cobra.Command,
 // which ends at SIGINT, SIGTERM and SIGHUP, opens the store with app.open,
 // prints results with app.print (JSON under --json, else what the verb writes
-// for people, to app.Out), and returns errors: Main has them printed and mapped
-// to exit codes, in one place (exit.go). Everything that a store or a user gave and that is
+// for people), and returns errors: Main has them, and that of the output, printed and
+// mapped to exit codes, in one place (exit.go). Everything that a store or a user gave and that is
 // printed for people goes through printable.
 package command
 
@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,7 @@ type Streams struct {
 // app is what the verbs share.
 type app struct {
 	Streams
+	out  *printed // Out, for results
 	urls []string // of --url
 	json bool     // --json
 
@@ -51,13 +53,14 @@ func Main(args []string, s Streams) int {
 	}
 	ctx, stop := withSignals(context.Background())
 	defer stop()
-	a := &app{Streams: s, handOff: stop}
-	root, out := a.root(), &printed{Writer: s.Out}
+	a := &app{Streams: s, out: &printed{Writer: s.Out}, handOff: stop}
+	root := a.root()
 	root.SetArgs(args)
-	root.SetOut(out)
 	verb, err := root.ExecuteContextC(ctx)
-	if coded := new(exitError); out.err != nil {
-		err = out.err
+	if coded := new(exitError); errors.Is(a.out.err, syscall.EPIPE) {
+		err = signalError{syscall.SIGPIPE} // who has caught it has ended in order
+	} else if a.out.err != nil {
+		err = a.out.err
 	} else if err != nil && !a.began && !errors.As(err, &coded) {
 		err = usage(err)
 	}
@@ -74,7 +77,9 @@ func isEnd(err error) bool {
 
 // New makes the command line, for documentation and for tests. Programs call
 // Main, which also maps errors to exit codes.
-func New(s Streams) *cobra.Command { return (&app{Streams: s, handOff: func() {}}).root() }
+func New(s Streams) *cobra.Command {
+	return (&app{Streams: s, out: &printed{Writer: s.Out}, handOff: func() {}}).root()
+}
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -103,14 +108,14 @@ URL with a password belongs in the environment or in a file.`,
 	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetIn(a.In)
-	root.SetOut(a.Out)
+	root.SetOut(a.out)
 	root.SetErr(a.Err)
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&a.urls, "url", nil, "`URL` of the store, such as redis://localhost:6379")
 	flags.BoolVar(&a.json, "json", false, "print JSON: results on standard output, errors on standard error")
 	root.AddCommand(
 		newInspect(a), newList(a), newWatch(a), newBreak(a),
-		newPing(a), newSchema(a), newConformance(a), newBench(a),
+		newPing(a), newSchema(a), newConformance(a),
 	)
 	root.AddCommand(newRun(a), newElect(a), newConsole(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	strict(root)

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -63,7 +62,8 @@ addresses in the URL. Cases that would kill the store, or count its keys, are sk
 				return err
 			}
 			if list {
-				return a.listCases(cases)
+				a.listCases(cases)
+				return nil
 			}
 			return a.conform(cmd.Context(), cases)
 		},
@@ -86,17 +86,13 @@ func casesLike(pattern string) ([]conformance.Case, error) {
 	return cases, nil
 }
 
-func (a *app) listCases(cases []conformance.Case) error {
+func (a *app) listCases(cases []conformance.Case) {
 	for _, c := range cases {
 		j := caseJSON{Case: c.String(), Rules: c.Rules, Explain: c.Explain}
-		if err := a.print(j, func(w io.Writer) error {
-			_, err := fmt.Fprintf(w, "%s (%s)\n    %s\n", paint(w, bold, j.Case), strings.Join(j.Rules, ", "), j.Explain)
-			return err
-		}); err != nil {
-			return err
-		}
+		a.print(j, func(w io.Writer) {
+			fmt.Fprintf(w, "%s (%s)\n    %s\n", paint(w, bold, j.Case), strings.Join(j.Rules, ", "), j.Explain)
+		})
 	}
-	return nil
 }
 
 func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
@@ -108,10 +104,7 @@ func (a *app) conform(ctx context.Context, cases []conformance.Case) error {
 	if err := answers(ctx, url); err != nil {
 		return err
 	}
-	h, done, err := harnessOf(ctx, url)
-	if err != nil {
-		return err
-	}
+	h, done := harnessOf(ctx, url)
 	defer done()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -171,23 +164,19 @@ func (r *report) add(result conformance.Result) {
 		r.skipped[strings.Join(result.Missing, ", ")]++
 		j.Result = "skipped"
 	}
-	if err := r.print(j, func(w io.Writer) error { return j.write(w) }); err != nil {
-		if errors.Is(err, syscall.EPIPE) {
-			err = signalError{syscall.SIGPIPE}
-		}
-		r.fail(err)
+	if r.print(j, j.write); r.out.err != nil {
+		r.fail(r.out.err)
 	}
 }
 
-func (j caseJSON) write(w io.Writer) (err error) {
+func (j caseJSON) write(w io.Writer) {
 	switch j.Result {
 	case "passed":
-		_, err = fmt.Fprintf(w, "%s  %s (%.1fs)\n", paint(w, green, "pass"), j.Case, j.Seconds)
+		fmt.Fprintf(w, "%s  %s (%.1fs)\n", paint(w, green, "pass"), j.Case, j.Seconds)
 	case "failed":
-		_, err = fmt.Fprintf(w, "%s  %s (%.1fs)\n      %s: %s\n      %s\n", paint(w, red, "FAIL"), j.Case, j.Seconds,
+		fmt.Fprintf(w, "%s  %s (%.1fs)\n      %s: %s\n      %s\n", paint(w, red, "FAIL"), j.Case, j.Seconds,
 			strings.Join(j.Rules, ", "), j.Explain, printable(oneLine(j.Error)))
 	}
-	return err
 }
 
 // lacks describes the parts of a Harness to the reader of the report.
@@ -208,7 +197,7 @@ func (r *report) close() error {
 		}
 		why = append(why, fmt.Sprintf("%d that %s", n, strings.Join(words, " and ")))
 	}
-	err := r.print(j, func(w io.Writer) error {
+	r.print(j, func(w io.Writer) {
 		text := fmt.Sprintf("\n%d of %s passed", j.Passed, count(j.Cases, "case", "cases"))
 		if j.Failed > 0 {
 			text += fmt.Sprintf(", %s: %s", paint(w, red, fmt.Sprint(j.Failed, " failed")), strings.Join(r.failed, ", "))
@@ -216,11 +205,10 @@ func (r *report) close() error {
 		if j.Skipped > 0 {
 			text += fmt.Sprintf("; not run here: %s", strings.Join(why, ", "))
 		}
-		_, err := fmt.Fprintln(w, text)
-		return err
+		fmt.Fprintln(w, text)
 	})
-	if err == nil && j.Failed > 0 {
+	if j.Failed > 0 {
 		return exit(ExitFailure, nil, "")
 	}
-	return err
+	return nil
 }

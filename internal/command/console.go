@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
@@ -93,14 +94,16 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	clients, err := openAll(ctx, urls, locker.WithAnswerTimeout(5*time.Second)) // the page says soon that a store is away
-	defer func() { err = errors.Join(err, closeAll(clients)) }()
-	if err != nil {
-		return err
-	}
+	var closing errgroup.Group
+	defer func() { err = errors.Join(err, closing.Wait()) }()
 	var stores []console.Store
-	for i, c := range clients {
-		stores = append(stores, console.Store{Name: storeTitle(urls[i]), Source: c})
+	for _, u := range urls {
+		c, err := openURL(ctx, u, locker.WithAnswerTimeout(5*time.Second)) // the page says soon that a store is away
+		if err != nil {
+			return err
+		}
+		defer closing.Go(c.Close) // all at once: each may wait for its store
+		stores = append(stores, console.Store{Name: storeTitle(u), Source: c})
 	}
 	logger := a.logger()
 	con, err := console.New(stores, console.Options{
@@ -118,8 +121,8 @@ func (a *app) console(ctx context.Context, f consoleFlags) (err error) {
 	if config != nil {
 		ln = tls.NewListener(ln, config)
 	}
-	if err := a.announce(ln.Addr(), stores, config != nil, f.allowBreak, random); err != nil {
-		return errors.Join(err, ln.Close())
+	if a.announce(ln.Addr(), stores, config != nil, f.allowBreak, random); a.out.err != nil {
+		return ln.Close()
 	}
 	gone := make(chan os.Signal, 1)
 	notify(gone, droppable...)
@@ -203,7 +206,7 @@ type announcement struct {
 	Stores     []string `json:"stores"`
 }
 
-func (a *app) announce(addr net.Addr, stores []console.Store, secure, allowBreak bool, random string) error {
+func (a *app) announce(addr net.Addr, stores []console.Store, secure, allowBreak bool, random string) {
 	n := announcement{URL: consoleURL(addr, secure), Token: random, AllowBreak: allowBreak}
 	for _, s := range stores {
 		n.Stores = append(n.Stores, s.Name)
@@ -211,16 +214,15 @@ func (a *app) announce(addr net.Addr, stores []console.Store, secure, allowBreak
 	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && !secure {
 		a.say("others can reach the console, and read the token on its way: give it --tls-cert and --tls-key, or a proxy with TLS")
 	}
-	return a.print(n, func(w io.Writer) error {
+	a.print(n, func(w io.Writer) {
 		rights := "read-only"
 		if allowBreak {
 			rights = "locks can be broken"
 		}
-		_, err := fmt.Fprintf(w, "console: %s (%s, %s)\n", n.URL, count(len(stores), "store", "stores"), rights)
-		if err == nil && random != "" {
-			_, err = fmt.Fprintf(w, "  token: %s\n", random)
+		fmt.Fprintf(w, "console: %s (%s, %s)\n", n.URL, count(len(stores), "store", "stores"), rights)
+		if random != "" {
+			fmt.Fprintf(w, "  token: %s\n", random)
 		}
-		return err
 	})
 }
 

@@ -31,12 +31,11 @@ type elect struct {
 	*program
 	lease leaseFlags
 
-	id, note             string
+	id                   string
 	onSuccess, onFailure string
 	delay                time.Duration
 
 	name     string
-	noteSet  bool
 	terminal bool // there was one at the start
 
 	client  *locker.Client
@@ -47,9 +46,9 @@ type elect struct {
 	narrator *narrator
 
 	mu      sync.Mutex
-	running bool   // the command
-	ending  bool   // a signal came that ends locker
-	failure string // of the last campaign
+	running bool // the command
+	ending  bool // a signal came that ends locker
+	failing bool // the last campaign has failed
 }
 
 func newElect(a *app) *cobra.Command {
@@ -82,10 +81,7 @@ term), LOCKER_OWNER and LOCKER_RUN_ID.`,
   locker elect sweep --on-success restart --delay 10s -- ./sweep-once.sh
   locker elect web --note "$(hostname):8080" --on-failure stop -- ./server`,
 		Args: e.split,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			e.noteSet = cmd.Flags().Changed("note")
-			return e.do(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return e.do(cmd.Context()) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&e.onSuccess, "on-success", restart, "`WHAT` follows when the command ends with code 0: restart, step-down or stop")
@@ -93,7 +89,6 @@ term), LOCKER_OWNER and LOCKER_RUN_ID.`,
 	e.delay = time.Second
 	addDuration(f, &e.delay, "delay", "", "`DURATION` before the command is started again")
 	f.StringVar(&e.id, "id", "", "`ID` of this candidate (default: one that names this process)")
-	f.StringVar(&e.note, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
 	e.lease.add(f, "`DURATION` after which a leader that was killed is replaced (default: the URL's ttl, or 15s)")
 	a.addVoice(f)
 	policies := cobra.FixedCompletions([]string{restart, stepDown, stop}, cobra.ShellCompDirectiveNoFileComp)
@@ -153,10 +148,7 @@ func (e *elect) check() error {
 }
 
 func (e *elect) options() []election.Option {
-	opts := []election.Option{election.WithTTL(e.lease.ttl), election.WithNote(e.program.name())}
-	if e.noteSet {
-		opts = append(opts, election.WithNote(e.note))
-	}
+	opts := []election.Option{election.WithTTL(e.lease.ttl), election.WithNote(e.lease.note(e.program))}
 	if e.id != "" {
 		opts = append(opts, election.WithID(e.id))
 	}
@@ -287,26 +279,28 @@ func (e *elect) observe(ctx context.Context, ev locker.Event) {
 		return // a lock that notifies observers
 	}
 	switch ev.Kind {
-	case locker.EventWaiting:
+	case locker.EventWaiting: // the store answers
+		e.trouble(nil)
 		e.detail("%s: campaigning", e.name)
 		return
 	case locker.EventAcquired:
-		e.trouble("")
+		e.trouble(nil)
 	case locker.EventFailed:
 		if !isEnd(ev.Err) {
-			e.trouble(ev.Err.Error())
+			e.trouble(ev.Err)
 		}
 	}
 	e.narrator.observe(ctx, ev)
 }
 
-// trouble says why a campaign has failed, unless it has said so before.
-func (e *elect) trouble(text string) {
+// trouble says why a campaign has failed, unless the one before it had failed, too: the texts of one
+// outage differ, as by the ports of connections.
+func (e *elect) trouble(err error) {
 	e.mu.Lock()
-	again := e.failure == text
-	e.failure = text
+	again := e.failing
+	e.failing = err != nil
 	e.mu.Unlock()
-	if !again && text != "" {
-		e.say("%s: cannot campaign, will try again: %s", e.name, text)
+	if err != nil && !again {
+		e.say("%s: cannot campaign, will try again: %v", e.name, err)
 	}
 }

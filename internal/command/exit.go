@@ -119,11 +119,7 @@ func next(verb *cobra.Command, err error) string {
 	case ExitUsage:
 		return verb.CommandPath() + " --help"
 	case ExitUnavailable:
-		const ask = "is the store up, and are the address, the port and the scheme of its URL right (TLS or not)?"
-		if verb.Name() == "ping" {
-			return ask
-		}
-		return ask + " locker ping asks it"
+		return "is the store up, and are the address, the port and the scheme of its URL right (TLS or not)? locker ping asks it"
 	case ExitBusy:
 		name := "NAME"
 		if errors.As(err, &store) && store.Name != "" {
@@ -131,9 +127,6 @@ func next(verb *cobra.Command, err error) string {
 		}
 		return "locker inspect " + name + " shows who has it; --wait sets how long to wait for it"
 	case ExitRefused:
-		if verb.Name() == "ping" {
-			return "user, password and rights of the store's URL, if the message names nothing else"
-		}
 		return "user, password and rights of the store's URL, if the message names nothing else; locker ping checks them"
 	case ExitConfig:
 		return "--url or " + envURL + ", such as redis://localhost:6379; locker help environment"

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 func newInspect(a *app) *cobra.Command {
@@ -35,20 +36,19 @@ is not an error.`,
 				return err
 			}
 			now := time.Now()
-			return a.print(newQueueJSON(q, now), func(w io.Writer) error { return writeQueue(w, q, now) })
+			a.print(newQueueJSON(q, now), func(w io.Writer) { writeQueue(w, q, now) })
+			return nil
 		},
 	}
 }
 
-func writeQueue(w io.Writer, q locker.Queue, now time.Time) error {
-	holders, waiters := tally(q)
+func writeQueue(w io.Writer, q locker.Queue, now time.Time) {
+	holders, waiters, _ := queues.Tally(q)
 	if holders+waiters == 0 {
-		_, err := fmt.Fprintf(w, "%s is free: nobody holds it or waits for it\n", printable(q.Name))
-		return err
+		fmt.Fprintf(w, "%s is free: nobody holds it or waits for it\n", printable(q.Name))
+		return
 	}
-	if _, err := fmt.Fprintf(w, "%s: %s, %s\n", paint(w, bold, printable(q.Name)),
-		count(holders, "holder", "holders"), count(waiters, "waiter", "waiters")); err != nil {
-		return err
-	}
-	return writeTickets(w, q.Tickets, now)
+	fmt.Fprintf(w, "%s: %s, %s\n", paint(w, bold, printable(q.Name)),
+		count(holders, "holder", "holders"), count(waiters, "waiter", "waiters"))
+	writeTickets(w, q.Tickets, now)
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/internal/queues"
 )
 
 func newList(a *app) *cobra.Command {
@@ -37,28 +37,34 @@ everything under the store's prefix. With --json each lock is one line, which ha
 				return err
 			}
 			defer c.Close()
-			queues, err := readQueues(cmd.Context(), c, prefixOf(args))
+			list, err := readQueues(cmd.Context(), c, prefixOf(args))
 			if err != nil {
 				return err
 			}
 			now := time.Now()
-			sortQueues(by, queues, now)
-			if a.json {
-				for _, q := range queues {
-					if err := a.print(newQueueJSON(q, now), nil); err != nil {
-						return err
-					}
+			if by != nil {
+				slices.SortStableFunc(list, func(a, b locker.Queue) int { return cmp.Compare(by(b, now), by(a, now)) })
+			}
+			switch {
+			case a.json:
+				for _, q := range list {
+					a.print(newQueueJSON(q, now), nil)
 				}
-				return nil
-			}
-			if len(queues) == 0 {
+			case len(list) == 0:
 				fmt.Fprintln(a.Err, noneWith(prefixOf(args)))
-				return nil
+			default:
+				writeTable(a.out, listHead, listRows(list, now))
 			}
-			return writeTable(a.Out, listHead, listRows(queues, now))
+			return nil
 		},
 	}
-	addSortBy(cmd.Flags(), &by)
+	cmd.Flags().Func("sort-by", "sort by `COLUMN`: name, waiters, longest or held (default name)", func(text string) (err error) {
+		var known bool
+		if by, known = orders[strings.ToLower(text)]; !known {
+			err = errors.New("want name, waiters, longest or held")
+		}
+		return err
+	})
 	return cmd
 }
 
@@ -81,10 +87,10 @@ func prefixOf(args []string) string {
 var listHead = []string{"NAME", "HOLDER", "HELD", "LEASE", "WAITERS", "LONGEST", "NOTE"}
 
 // listRows are queues in rows of a table for people.
-func listRows(queues []locker.Queue, now time.Time) [][]string {
-	rows := make([][]string, len(queues))
-	for i, q := range queues {
-		holders, waiters := tally(q)
+func listRows(list []locker.Queue, now time.Time) [][]string {
+	rows := make([][]string, len(list))
+	for i, q := range list {
+		holders, waiters, longestWaiter := queues.Tally(q)
 		holder, held, lease, longest, note := "-", "-", "-", "-", ""
 		if holders > 0 {
 			first := q.Tickets[0]
@@ -93,22 +99,12 @@ func listRows(queues []locker.Queue, now time.Time) [][]string {
 		if holders > 1 {
 			holder += fmt.Sprintf(" +%d", holders-1)
 		}
-		if wait := longestWait(q, now); wait > 0 {
+		if wait := age(longestWaiter, now); wait > 0 {
 			longest = short(wait)
 		}
 		rows[i] = []string{printable(q.Name), holder, held, lease, strconv.Itoa(waiters), longest, note}
 	}
 	return rows
-}
-
-// longestWait is the age of the waiter that waits longest.
-func longestWait(q locker.Queue, now time.Time) (longest time.Duration) {
-	for _, t := range q.Tickets {
-		if !t.Held {
-			longest = max(longest, age(t, now))
-		}
-	}
-	return longest
 }
 
 // An order says what is large about a queue: the largest comes first. Queues that are equal stay
@@ -119,32 +115,17 @@ type order func(q locker.Queue, now time.Time) time.Duration
 var orders = map[string]order{
 	"name": nil,
 	"waiters": func(q locker.Queue, _ time.Time) time.Duration {
-		_, waiters := tally(q)
+		_, waiters, _ := queues.Tally(q)
 		return time.Duration(waiters)
 	},
-	"longest": longestWait,
-	"held": func(q locker.Queue, now time.Time) time.Duration {
-		if holders, _ := tally(q); holders == 0 {
-			return 0
-		}
-		return age(q.Tickets[0], now)
+	"longest": func(q locker.Queue, now time.Time) time.Duration {
+		_, _, longest := queues.Tally(q)
+		return age(longest, now)
 	},
-}
-
-// sortQueues sorts queues, which are in the order of their names.
-func sortQueues(by order, queues []locker.Queue, now time.Time) {
-	if by != nil {
-		slices.SortStableFunc(queues, func(a, b locker.Queue) int { return cmp.Compare(by(b, now), by(a, now)) })
-	}
-}
-
-// addSortBy adds --sort-by.
-func addSortBy(flags *pflag.FlagSet, by *order) {
-	flags.Func("sort-by", "sort by `COLUMN`: name, waiters, longest or held (default name)", func(text string) (err error) {
-		var known bool
-		if *by, known = orders[strings.ToLower(text)]; !known {
-			err = errors.New("want name, waiters, longest or held")
+	"held": func(q locker.Queue, now time.Time) time.Duration {
+		if first := q.Tickets[0]; first.Held {
+			return age(first, now)
 		}
-		return err
-	})
+		return 0
+	},
 }

@@ -14,44 +14,37 @@ import (
 )
 
 // print writes a result: v as JSON under --json, else what people writes.
-func (a *app) print(v any, people func(w io.Writer) error) error {
-	if a.json {
-		enc := json.NewEncoder(a.Out)
-		enc.SetEscapeHTML(false)
-		return enc.Encode(v)
+func (a *app) print(v any, people func(w io.Writer)) {
+	if !a.json {
+		people(a.out)
+		return
 	}
-	return people(a.Out)
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v) // out has the error
 }
 
-// printed is where cobra prints help, the version and completions. It keeps the first error, of
-// which cobra says nothing.
+// printed is standard output. It keeps the first error, which Main reports, so that nobody else looks at it
+// who prints and then ends; after it nothing is written.
 type printed struct {
 	io.Writer
 	err error
 }
 
-func (p *printed) Write(b []byte) (int, error) {
-	n, err := p.Writer.Write(b)
+func (p *printed) Write(b []byte) (n int, err error) {
 	if p.err == nil {
-		p.err = err
+		n, p.err = p.Writer.Write(b)
 	}
-	return n, err
+	return n, p.err
 }
 
 // isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
+	if p, ok := stream.(*printed); ok {
+		stream = p.Writer
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// sizeOf is the size of a terminal.
-func sizeOf(w io.Writer) (width, height int) {
-	if f, ok := w.(*os.File); ok {
-		if width, height, err := term.GetSize(int(f.Fd())); err == nil && width > 0 && height > 0 {
-			return width, height
-		}
-	}
-	return 80, 24
 }
 
 // A style is a colour or weight of text on a terminal.

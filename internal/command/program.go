@@ -49,18 +49,23 @@ func splitArgs(cmd *cobra.Command, args []string, p *program) (names []string, e
 // name is what locks show of the command: not its arguments, which may be secret.
 func (p *program) name() string { return strings.ToValidUTF8(filepath.Base(p.args[0]), "?") }
 
-// find finds the program, before anything is asked of the store.
-func (p *program) find() error {
-	path, err := supervise.Look(p.args[0])
-	if err != nil {
-		return startError(err)
+// find finds the program as a shell does, before anything is asked of the store.
+func (p *program) find() (err error) {
+	name := p.args[0]
+	p.path, err = exec.LookPath(name)
+	var failed *exec.Error
+	switch {
+	case err == nil:
+		return nil
+	case strings.ContainsRune(name, filepath.Separator) && errors.As(err, &failed) && !errors.Is(err, os.ErrNotExist):
+		return startError(fmt.Errorf("command cannot be executed: %s: %w", name, failed.Err))
+	default:
+		return exit(ExitNoCommand, fmt.Errorf("command not found: %s", name), "")
 	}
-	p.path = path
-	return nil
 }
 
 func startError(err error) error {
-	if errors.Is(err, supervise.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) {
 		return exit(ExitNoCommand, err, "")
 	}
 	return exit(ExitNoExec, err, "")
@@ -120,10 +125,11 @@ func (f *forwarded) stop() {
 	signal.Stop(f.dropped)
 }
 
-// leaseFlags are the flags that say how long a lease is, and how much of it the
-// command gets to end.
+// leaseFlags are the flags that say how long a lease is, how much of it the command gets to
+// end, and what others see of it.
 type leaseFlags struct {
 	ttl, grace time.Duration
+	text       string // of --note
 	flags      *pflag.FlagSet
 }
 
@@ -134,6 +140,7 @@ const (
 
 func (l *leaseFlags) add(f *pflag.FlagSet, ttl string) {
 	l.flags = f
+	f.StringVar(&l.text, "note", "", "`TEXT` that locker inspect shows, such as an address (default: the name of the command)")
 	addDuration(f, &l.ttl, "ttl", "", ttl)
 	addDuration(f, &l.grace, "grace", "", "`DURATION` from SIGTERM to SIGKILL when the lock is lost (default: 5s, or a third of the lease if that is less)")
 }
@@ -188,4 +195,10 @@ func (a *app) openLeased(ctx context.Context, l *leaseFlags, otherwise time.Dura
 	return locker.New(d, append(opts, locker.WithSafetyMargin(margin))...), nil
 }
 
-func (l *leaseFlags) option() locker.Option { return locker.WithTTL(l.ttl) }
+// note is what others see of the lease for a command.
+func (l *leaseFlags) note(p *program) string {
+	if l.flags.Changed("note") {
+		return l.text
+	}
+	return p.name()
+}

@@ -35,7 +35,7 @@ type ticketJSON struct {
 
 func newQueueJSON(q locker.Queue, now time.Time) queueJSON {
 	j := queueJSON{Name: q.Name, Tickets: ticketsJSON(q.Tickets, now)}
-	j.Holders, j.Waiters = tally(q)
+	j.Holders, j.Waiters, _ = queues.Tally(q)
 	return j
 }
 
@@ -68,18 +68,6 @@ func age(t locker.Ticket, now time.Time) time.Duration {
 	return max(0, now.Sub(t.Since))
 }
 
-// tally counts the holders and the waiters of a queue.
-func tally(q locker.Queue) (holders, waiters int) {
-	for _, t := range q.Tickets {
-		if t.Held {
-			holders++
-		} else {
-			waiters++
-		}
-	}
-	return holders, waiters
-}
-
 // readQueues reads the queues whose names begin with prefix, in the order of
 // their names. A name that has become free meanwhile is left out.
 func readQueues(ctx context.Context, c *locker.Client, prefix string) (list []locker.Queue, err error) {
@@ -104,12 +92,12 @@ func ticketCells(w io.Writer, t locker.Ticket, now time.Time) []string {
 	return []string{state, token(t), printable(t.Owner), kind(t), since(t, now), lease, printable(t.Note)}
 }
 
-func writeTickets(w io.Writer, ts []locker.Ticket, now time.Time) error {
+func writeTickets(w io.Writer, ts []locker.Ticket, now time.Time) {
 	rows := make([][]string, len(ts))
 	for i, t := range ts {
 		rows[i] = ticketCells(w, t, now)
 	}
-	return writeTable(w, ticketHead, rows)
+	writeTable(w, ticketHead, rows)
 }
 
 // kind is what a ticket asks for.

@@ -27,10 +27,9 @@ type run struct {
 	limit       int
 	holdAtLeast time.Duration
 	onBusy      int
-	note, owner string
+	owner       string
 
 	names []string
-	set   func(flag string) bool // it was given
 }
 
 func newRun(a *app) *cobra.Command {
@@ -78,10 +77,7 @@ What the command has put into a group of its own, as timeout and setsid do, is l
   locker run --try --on-busy 0 --hold-at-least 50m hourly -- ./hourly.sh   # once, on many machines
   locker run deploy -- sh -c 'curl -d token=$LOCKER_TOKEN https://deploy.example'`,
 		Args: r.split,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			r.set = cmd.Flags().Changed
-			return r.do(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.do(cmd.Context()) },
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&r.try, "try", "n", false, "do not wait: exit if somebody else has the lock")
@@ -90,7 +86,6 @@ What the command has put into a group of its own, as timeout and setsid do, is l
 	f.IntVar(&r.limit, "limit", 0, "be one of `N` who hold the lock at once; all have to give the same N")
 	addDuration(f, &r.holdAtLeast, "hold-at-least", "", "keep the lock until `DURATION` after its grant, even if the command ends earlier")
 	f.IntVarP(&r.onBusy, "on-busy", "E", ExitBusy, "exit with `CODE`, and no error, if somebody else has the lock")
-	f.StringVar(&r.note, "note", "", "`TEXT` that locker inspect shows (default: the name of the command)")
 	f.StringVar(&r.owner, "owner", "", "`ID` that locker inspect shows (default: one that names this process)")
 	r.lease.add(f, "`DURATION` after which the lock of a locker that was killed ends (default: the URL's ttl, or 30s)")
 	a.addVoice(f)
@@ -133,6 +128,9 @@ func (r *run) do(ctx context.Context) error {
 	return r.hold(ctx, client, lock, signals)
 }
 
+// set reports whether a flag was given.
+func (r *run) set(flag string) bool { return r.lease.flags.Changed(flag) }
+
 func (r *run) check() error {
 	switch {
 	case r.try && r.set("wait"):
@@ -146,10 +144,7 @@ func (r *run) check() error {
 }
 
 func (r *run) options() []locker.Option {
-	opts := []locker.Option{r.lease.option(), locker.WithNote(r.note)}
-	if !r.set("note") {
-		opts = append(opts, locker.WithNote(r.program.name()))
-	}
+	opts := []locker.Option{locker.WithTTL(r.lease.ttl), locker.WithNote(r.lease.note(r.program))}
 	if r.try {
 		opts = append(opts, locker.WithWait(0))
 	}
@@ -206,7 +201,7 @@ func (r *run) skipped(ctx context.Context, client *locker.Client, err error) {
 		name = refusal.Name
 	}
 	if r.holdAtLeast == 0 || ranLately(ctx, client, name, r.holdAtLeast) {
-		r.detail("busy: %v", err)
+		r.detail("busy: %s", textOf(err))
 		return
 	}
 	holders := describeHolders(ctx, client, name)

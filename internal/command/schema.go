@@ -45,10 +45,8 @@ locks are.`,
 				Store string `json:"store"`
 				SQL   string `json:"sql"`
 			}{args[0], text}
-			return a.print(result, func(w io.Writer) error {
-				_, err := io.WriteString(w, text)
-				return err
-			})
+			a.print(result, func(w io.Writer) { fmt.Fprint(w, text) })
+			return nil
 		},
 	}
 	flags := cmd.Flags()

@@ -7,10 +7,10 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/lockerproject/locker"
 	"github.com/lockerproject/locker/driver"
@@ -51,13 +51,8 @@ func (a *app) storeURLs() ([]string, error) {
 }
 
 func checkURLs(from string, urls []string) ([]string, error) {
-	if len(urls) == 0 {
+	if len(urls) == 0 || slices.Contains(urls, "") {
 		return nil, configuration(fmt.Errorf("%s is empty: want the URL of a store", from))
-	}
-	for _, u := range urls {
-		if u == "" {
-			return nil, configuration(fmt.Errorf("%s is empty: want the URL of a store", from))
-		}
 	}
 	return urls, nil
 }
@@ -137,27 +132,6 @@ func openDriver(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		return nil, errors.Join(configuration(fmt.Errorf("open %s: %w", u.Redacted(), err)), d.Close())
 	}
 	return d, nil
-}
-
-// openAll opens the stores of several URLs. If it fails, it returns those that it has opened.
-func openAll(ctx context.Context, urls []string, opts ...locker.ClientOption) (cs []*locker.Client, err error) {
-	for _, u := range urls {
-		c, err := openURL(ctx, u, opts...)
-		if err != nil {
-			return cs, err
-		}
-		cs = append(cs, c)
-	}
-	return cs, nil
-}
-
-// closeAll closes clients, all at once: each may wait for its store.
-func closeAll(cs []*locker.Client) error {
-	var group errgroup.Group
-	for _, c := range cs {
-		group.Go(c.Close)
-	}
-	return group.Wait()
 }
 
 // defaultURL is the file that the processes of one user share. The driver makes its folder.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"fmt"
 	"io"
 	"strings"
 
@@ -11,16 +12,10 @@ import (
 // hundreds of columns, and one of them shall not push all other rows off the screen.
 const maxPadded = 48
 
-// writeTable writes what layOut makes.
-func writeTable(w io.Writer, head []string, rows [][]string) error {
-	_, err := io.WriteString(w, strings.Join(layOut(w, head, rows), "\n")+"\n")
-	return err
-}
-
-// layOut makes lines of a head, which is bold, and rows, in columns. Cells may be painted; what
+// writeTable writes a head, which is bold, and rows, in columns. Cells may be painted; what
 // a store or a user gave has been made printable. A long cell is whole, and moves the rest of
 // its row.
-func layOut(w io.Writer, head []string, rows [][]string) []string {
+func writeTable(w io.Writer, head []string, rows [][]string) {
 	table := append([][]string{head}, rows...)
 	widths := make([]int, len(head))
 	for _, cells := range table {
@@ -30,14 +25,15 @@ func layOut(w io.Writer, head []string, rows [][]string) []string {
 			}
 		}
 	}
-	lines := make([]string, len(table))
 	for n, cells := range table {
 		var line strings.Builder
 		for i, cell := range cells {
 			line.WriteString(cell + strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(cell))+2))
 		}
-		lines[n] = strings.TrimRight(line.String(), " ")
+		text := strings.TrimRight(line.String(), " ")
+		if n == 0 {
+			text = paint(w, bold, text)
+		}
+		fmt.Fprintln(w, text)
 	}
-	lines[0] = paint(w, bold, lines[0])
-	return lines
 }

@@ -18,7 +18,7 @@ func helpEnvironment() *cobra.Command {
   LOCKER_CONSOLE_READ_TOKEN  the one with which people only look at the console, where
                    --read-token-file is not given
   NO_COLOR         if it is set to anything, output has no colours
-  TERM             if it is "dumb", there are no colours, and locker watch prints lines
+  TERM             if it is "dumb", there are no colours, either
 
 Set by locker run and locker elect for their command: locker help run.
 

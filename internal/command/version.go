@@ -28,10 +28,10 @@ func newVersion(a *app) *cobra.Command {
 		Args:    arguments(0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			v := readVersion()
-			return a.print(v, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s\n%s %s\nstores: %s\n", v.line(), v.Go, v.Platform, strings.Join(v.Stores, ", "))
-				return err
+			a.print(v, func(w io.Writer) {
+				fmt.Fprintf(w, "%s\n%s %s\nstores: %s\n", v.line(), v.Go, v.Platform, strings.Join(v.Stores, ", "))
 			})
+			return nil
 		},
 	}
 }

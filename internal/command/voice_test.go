@@ -31,6 +31,26 @@ func TestFailedRenewalsAreSaidOnce(t *testing.T) {
 	}
 }
 
+// Campaigns that fail in one outage are said once, whatever each says, and again in the next outage.
+func TestFailedCampaignsAreSaidOnce(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{Streams: Streams{Err: &out}}
+	e := &elect{app: a, name: "a", narrator: &narrator{app: a}}
+	failed := func(text string) {
+		e.observe(t.Context(), locker.Event{Kind: locker.EventFailed, Name: "a", Err: errors.New(text)})
+	}
+	failed("from port 4001")
+	failed("from port 4002")
+	e.observe(t.Context(), locker.Event{Kind: locker.EventWaiting, Name: "a"})
+	failed("from port 4002")
+	e.observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a"})
+	failed("from port 4002")
+	const says = "locker: a: cannot campaign, will try again: from port 400"
+	if text := out.String(); text != says+"1\n"+says+"2\n"+says+"2\n" {
+		t.Errorf("it says\n%s", text)
+	}
+}
+
 // A grant by a substitute for the store is said without --verbose too: two may hold the lock.
 func TestDegradedGrantsAreSaid(t *testing.T) {
 	var out bytes.Buffer

@@ -3,7 +3,8 @@ package command
 import (
 	"context"
 	"fmt"
-	"os"
+	"io"
+	"reflect"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,81 +14,125 @@ import (
 )
 
 func newWatch(a *app) *cobra.Command {
-	interval := time.Second
-	var by order
+	w := &watcher{app: a, interval: time.Second}
 	cmd := &cobra.Command{
 		Use:   "watch [PREFIX]",
 		Short: "Watch locks live",
 		Long: `Watch the locks that somebody holds or waits for; with PREFIX, those whose names begin
-with it. On a terminal it draws the table of locker list anew after each poll; elsewhere, and
-with --json, there is one line for each change of a lock's holders and waiters. Ctrl-C ends it.
+with it. There is one line for each lock, and then one for each change of a lock's holders
+and waiters. Ctrl-C ends it.
 
 It reads all queues every --interval, and less often if that takes long: it uses the
 store at most a fifth of the time. If the store does not answer, it says so and goes on.`,
 		Example: `  locker watch
-  locker watch order: --interval 5s --sort-by waiters
+  locker watch order: --interval 5s
   locker watch --json | jq 'select(.waiters > 10)'`,
 		Args: arguments(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if interval < 100*time.Millisecond {
-				return usage(fmt.Errorf("--interval %v: want at least 100ms", interval))
-			}
-			store, err := a.storeName()
-			if err != nil {
-				return err
+			if w.interval < 100*time.Millisecond {
+				return usage(fmt.Errorf("--interval %v: want at least 100ms", w.interval))
 			}
 			c, err := a.open(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			w := &watcher{c: c, prefix: prefixOf(args), interval: interval}
-			if a.json || !isTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
-				return w.run(cmd.Context(), (&changes{app: a}).show)
-			}
-			return w.run(cmd.Context(), (&screen{app: a, store: store, prefix: w.prefix, by: by}).show)
+			return w.run(cmd.Context(), c, prefixOf(args))
 		},
 	}
-	addSortBy(cmd.Flags(), &by)
-	addDuration(cmd.Flags(), &interval, "interval", "", "poll once in this `DURATION`")
+	addDuration(cmd.Flags(), &w.interval, "interval", "", "poll once in this `DURATION`")
 	return cmd
 }
 
-// watcher reads the queues again and again.
+// watcher reads the queues again and again, and prints what changes.
 type watcher struct {
-	c        *locker.Client
-	prefix   string
+	*app
 	interval time.Duration
+
+	seen map[string]locker.Queue
+	down bool // the last reading failed
 }
 
-// reading is what one poll has read.
-type reading struct {
-	at     time.Time
-	took   time.Duration
-	queues []locker.Queue
-	err    error
-}
-
-func (w *watcher) read(ctx context.Context) reading {
-	begun := time.Now()
-	queues, err := readQueues(ctx, w.c, w.prefix)
-	return reading{at: time.Now(), took: time.Since(begun), queues: queues, err: err}
-}
-
-// pause is how long to wait after a reading.
-func (w *watcher) pause(l reading) time.Duration { return max(w.interval-l.took, 4*l.took) }
-
-// run shows each reading until ctx ends.
-func (w *watcher) run(ctx context.Context, show func(reading) error) error {
-	l := w.read(ctx)
-	if l.err != nil { // a store that was never there is an error, not an outage
-		return l.err
-	}
-	for ; ctx.Err() == nil; l = w.read(ctx) {
-		if err := show(l); err != nil {
+// run prints changes until ctx ends, or nobody reads.
+func (w *watcher) run(ctx context.Context, c *locker.Client, prefix string) error {
+	for {
+		begun := time.Now()
+		queues, err := readQueues(ctx, c, prefix)
+		took := time.Since(begun)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			w.show(queues, prefix, begun.Add(took))
+		case w.seen == nil: // a store that was never there is an error, not an outage
 			return err
+		case !w.down:
+			w.down = true
+			w.say("%v", err)
 		}
-		retry.Sleep(ctx, w.pause(l), nil)
+		if w.out.err != nil {
+			return w.out.err
+		}
+		retry.Sleep(ctx, max(w.interval-took, 4*took), nil)
 	}
-	return context.Cause(ctx)
+}
+
+// changeJSON is a change as --json prints it.
+type changeJSON struct {
+	Time time.Time `json:"time"` // when it was seen
+	queueJSON
+}
+
+// show prints the queues whose holders or waiters are others than before, and those that are
+// empty now.
+func (w *watcher) show(queues []locker.Queue, prefix string, at time.Time) {
+	switch {
+	case w.down:
+		w.down = false
+		w.say("the store answers again")
+	case w.seen == nil && len(queues) == 0:
+		w.say("%s", noneWith(prefix))
+	}
+	seen := w.seen
+	w.seen = make(map[string]locker.Queue, len(queues))
+	for _, q := range queues {
+		w.seen[q.Name] = q
+		if !reflect.DeepEqual(timeless(q), timeless(seen[q.Name])) {
+			w.change(q, at)
+		}
+	}
+	for name := range seen {
+		if _, there := w.seen[name]; !there {
+			w.change(locker.Queue{Name: name}, at)
+		}
+	}
+}
+
+// timeless returns the tickets of a queue without times: the remaining time changes by
+// itself, and a store may compute another Since at each reading.
+func timeless(q locker.Queue) []locker.Ticket {
+	ts := make([]locker.Ticket, len(q.Tickets))
+	for i, t := range q.Tickets {
+		t.Remaining, t.Since = 0, time.Time{}
+		ts[i] = t
+	}
+	return ts
+}
+
+func (w *watcher) change(q locker.Queue, at time.Time) {
+	j := changeJSON{Time: at.UTC().Round(time.Millisecond), queueJSON: newQueueJSON(q, at)}
+	w.print(j, func(out io.Writer) {
+		state := "free"
+		if j.Holders > 0 {
+			first := q.Tickets[0]
+			state = fmt.Sprintf("held by %s (token %d)", printable(first.Owner), first.Token)
+		}
+		if j.Holders > 1 {
+			state += fmt.Sprintf(" +%d", j.Holders-1)
+		}
+		if j.Waiters > 0 {
+			state += ", " + count(j.Waiters, "waiter", "waiters")
+		}
+		fmt.Fprintf(out, "%s  %s  %s\n", at.Format(time.TimeOnly), printable(q.Name), state)
+	})
 }

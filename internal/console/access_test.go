@@ -260,26 +260,36 @@ func TestWrongTokensAreDelayed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var w wrongTokens
-		for i := range freeTries - 1 {
-			if d := w.wait("10.0.0.1:1000"); d > 0 {
+		try := func(from string, is role) time.Duration {
+			_, wait := w.try(from, func() role { return is })
+			return wait
+		}
+		for i := range freeTries {
+			if d := try("10.0.0.1:1000", stranger); d > 0 {
 				t.Fatalf("a wait of %v after %d wrong tokens", d, i)
 			}
-			w.add("10.0.0.1:1000")
 		}
-		for _, want := range []int{1, 2, 4, 8, 16, 32, 60, 60} {
-			want := time.Duration(want) * time.Second
-			w.add("10.0.0.1:2000")
-			if d := w.wait("10.0.0.1:3000"); d != want {
-				t.Errorf("a wait of %v, want %v", d, want)
+		for range 3 {
+			if d := try("10.0.0.1:3000", operator); d != delay {
+				t.Errorf("a wait of %v, want %v", d, delay)
 			}
-			if d := w.wait("10.0.0.2:1000"); d > 0 {
+			if d := try("10.0.0.2:1000", reader); d > 0 {
 				t.Errorf("another address waits %v", d)
 			}
+			time.Sleep(delay - 1)
+			if d := try("10.0.0.1:3000", operator); d != 1 {
+				t.Errorf("a wait of %v, want 1ns", d)
+			}
+			time.Sleep(time.Nanosecond)
+			if d := try("10.0.0.1:2000", stranger); d > 0 {
+				t.Errorf("a wait of %v when it is over", d)
+			}
 		}
-		time.Sleep(maxDelay)
-		w.try("10.0.0.1:1000", func() role { return operator })
-		if d := w.wait("10.0.0.1:1000"); d > 0 {
-			t.Errorf("a wait of %v after the token", d)
+		time.Sleep(delay)
+		for range 2 {
+			if d := try("10.0.0.1:1000", operator); d > 0 {
+				t.Errorf("a wait of %v after the token", d)
+			}
 		}
 		for i := range 2 * maxWrong {
 			w.add(fmt.Sprint("10.1.0.", i, ":1"))

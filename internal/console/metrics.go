@@ -68,21 +68,10 @@ func (s *store) figures(r *http.Request) (f figures) {
 		return figures{unread: true}
 	}
 	f.up = 1
-	for _, queue := range seen {
-		holders := 0
-		for _, t := range queue.Tickets {
-			switch {
-			case t.Held:
-				holders++
-			default:
-				f.waiters++
-				if !t.Since.IsZero() {
-					f.longestWait = max(f.longestWait, queue.At.Sub(t.Since))
-				}
-			}
-		}
-		f.holders += holders
-		f.held += min(1, holders)
+	for _, q := range seen {
+		holders, waiters, longest := queues.Tally(q.Queue)
+		f.holders, f.waiters, f.held = f.holders+holders, f.waiters+waiters, f.held+min(1, holders)
+		f.longestWait = max(f.longestWait, age(longest, q.At))
 	}
 	return f
 }

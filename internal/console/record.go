@@ -45,9 +45,8 @@ type record struct {
 	broken map[key]bool          // by this console
 	empty  time.Time             // since when nobody is there; zero: somebody is
 
-	grants       uint64 // seen so far
-	rate         ring[uint16]
-	recentGrants uint8 // one bit for each poll, newest lowest: a grant was seen
+	grants uint64 // seen so far
+	rate   ring[uint16]
 
 	events []event
 	seq    uint64 // of the last event
@@ -177,12 +176,8 @@ func (r *record) note(es []event, at time.Time, within time.Duration) {
 
 // count puts grants into the bucket of their time.
 func (r *record) count(grants int, at time.Time, within time.Duration) {
-	r.recentGrants <<= 1
 	if within > maxCounted {
 		return
-	}
-	if grants > 0 {
-		r.recentGrants |= 1
 	}
 	r.grants += uint64(grants)
 	r.rate.advance(at)
@@ -231,10 +226,6 @@ func (s *sightings) add(at time.Time, within time.Duration, first bool) {
 		*s.bucket(i) = true
 	}
 }
-
-// busy tells whether each of the last polls saw a new holder: then there were
-// probably more.
-func (r *record) busy() bool { return r.recentGrants&0b1111 == 0b1111 }
 
 // rates are the grants of each bucket, oldest first; nil if there were none.
 func (r *record) rates(at time.Time) []uint16 {

@@ -27,7 +27,6 @@ type queueView struct {
 	Waiters int          `json:"waiters"`
 	Oldest  int64        `json:"oldest,omitempty"` // when the waiter queued that waits longest
 	Grants  uint64       `json:"grants"`           // seen since the console knows the queue
-	Busy    bool         `json:"busy,omitempty"`   // every poll sees a new holder
 	Seq     uint64       `json:"seq"`              // of the newest event
 	Free    int64        `json:"free,omitempty"`   // since when nobody is there
 }
@@ -99,22 +98,15 @@ func (s *store) forget(at time.Time) {
 // refresh returns the view of the queue: the one there is, if nothing changed.
 func (r *record) refresh() *queueView {
 	v := &queueView{
-		Name: r.name, Grants: r.grants, Busy: r.busy(), Seq: r.seq,
+		Name: r.name, Grants: r.grants, Seq: r.seq,
 		Tickets: r.tickets(maxStreamed),
 	}
 	if !r.empty.IsZero() {
 		v.Free = r.empty.UnixMilli()
 	}
-	for _, t := range r.last {
-		if t.Held {
-			v.Holders++
-			continue
-		}
-		v.Waiters++
-		if ms := millis(t.Since); ms != 0 && (v.Oldest == 0 || ms < v.Oldest) {
-			v.Oldest = ms
-		}
-	}
+	var longest locker.Ticket
+	v.Holders, v.Waiters, longest = queues.Tally(locker.Queue{Tickets: r.last})
+	v.Oldest = millis(longest.Since)
 	if r.view != nil && r.view.same(v) {
 		return r.view
 	}
@@ -162,7 +154,7 @@ func near(a, b int64) bool { return a-b <= jitter && b-a <= jitter }
 // same tells whether a browser that has v needs no w.
 func (v *queueView) same(w *queueView) bool {
 	return v.Holders == w.Holders && v.Waiters == w.Waiters && near(v.Oldest, w.Oldest) &&
-		v.Grants == w.Grants && v.Busy == w.Busy && v.Seq == w.Seq && v.Free == w.Free &&
+		v.Grants == w.Grants && v.Seq == w.Seq && v.Free == w.Free &&
 		slices.EqualFunc(v.Tickets, w.Tickets, ticketView.same)
 }
 

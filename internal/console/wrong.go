@@ -8,15 +8,14 @@ import (
 )
 
 const (
-	freeTries  = 10 // wrong tokens from one address before it has to wait
-	firstDelay = time.Second
-	maxDelay   = time.Minute
-	forgetTry  = 10 * time.Minute
-	maxWrong   = 1024 // addresses that are remembered
+	freeTries = 10          // wrong tokens from one address before it has to wait
+	delay     = time.Minute // before its next try, and each one after that
+	forgetTry = 10 * time.Minute
+	maxWrong  = 1024 // addresses that are remembered
 )
 
 // wrongTokens counts the wrong tokens of each address. After a few of them the address has to wait
-// before its next try, twice as long after each further one. A token of 16 random characters
+// before each further try. A token of 16 random characters
 // cannot be guessed; one that a person has made up might be.
 type wrongTokens struct {
 	mu   sync.Mutex
@@ -24,9 +23,8 @@ type wrongTokens struct {
 }
 
 type tries struct {
-	n     int
-	last  time.Time
-	until time.Time // no try counts before
+	n    int
+	last time.Time
 }
 
 // try tells the role of a token, or how long the address has to wait before its next try. The
@@ -36,8 +34,8 @@ type tries struct {
 func (w *wrongTokens) try(remote string, roleOf func() role) (role, time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if wait := w.wait(remote); wait > 0 {
-		return stranger, wait
+	if t := w.from[address(remote)]; t != nil && t.n >= freeTries && time.Since(t.last) < delay {
+		return stranger, delay - time.Since(t.last)
 	}
 	is := roleOf()
 	switch is {
@@ -47,14 +45,6 @@ func (w *wrongTokens) try(remote string, roleOf func() role) (role, time.Duratio
 		delete(w.from, address(remote))
 	}
 	return is, 0
-}
-
-// wait is how long the address has to wait before its next try. With mu held.
-func (w *wrongTokens) wait(remote string) time.Duration {
-	if t := w.from[address(remote)]; t != nil {
-		return max(0, time.Until(t.until))
-	}
-	return 0
 }
 
 // add counts a wrong token. With mu held.
@@ -70,9 +60,6 @@ func (w *wrongTokens) add(remote string) {
 	}
 	t.n++
 	t.last = time.Now()
-	if over := t.n - freeTries; over >= 0 { // this was the last free one
-		t.until = t.last.Add(min(maxDelay, firstDelay<<min(over, 10)))
-	}
 }
 
 // prune forgets the addresses that have been quiet for long and, if there are too many, the one

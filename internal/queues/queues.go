@@ -25,6 +25,22 @@ type Reading struct {
 	At time.Time
 }
 
+// Tally counts the holders and the waiters of a queue, and returns the waiter that has waited longest, if there is
+// one whose store says since when.
+func Tally(q locker.Queue) (holders, waiters int, longest locker.Ticket) {
+	for _, t := range q.Tickets {
+		switch {
+		case t.Held:
+			holders++
+			continue
+		case !t.Since.IsZero() && (longest.Since.IsZero() || t.Since.Before(longest.Since)):
+			longest = t
+		}
+		waiters++
+	}
+	return holders, waiters, longest
+}
+
 // atOnce is how many queues are asked for at a time.
 const atOnce = 16
 

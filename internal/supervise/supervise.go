@@ -22,12 +22,7 @@ package supervise
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"time"
 )
 
@@ -62,25 +57,5 @@ type Result struct {
 
 // ErrNotValid is Run's error if Until is over before the command is started.
 var ErrNotValid = errors.New("there is no right to run the command any more")
-
-// ErrNoExec and ErrNotFound are errors of Look.
-var (
-	ErrNotFound = errors.New("command not found")
-	ErrNoExec   = errors.New("command cannot be executed")
-)
-
-// Look finds the program of a command as a shell does.
-func Look(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	var failed *exec.Error
-	switch {
-	case err == nil:
-		return path, nil
-	case strings.ContainsRune(name, filepath.Separator) && errors.As(err, &failed) && !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%w: %s: %w", ErrNoExec, name, failed.Err)
-	default:
-		return "", fmt.Errorf("%w: %s", ErrNotFound, name)
-	}
-}
 
 func newMark() string { return rand.Text() }

@@ -62,10 +62,15 @@ func (j *job) stopped(sig syscall.Signal) {
 			j.asked = time.Now()
 		}
 	}
-	// A command that has handled SIGTSTP may stop itself by SIGSTOP, as stop does.
-	if since := time.Since(j.asked); sig != syscall.SIGSTOP && !j.asked.IsZero() || since < handleStop {
+	if !j.asked.IsZero() && isAnswer(sig, time.Since(j.asked)) {
 		j.stop(syscall.SIGSTOP)
 	}
+}
+
+// isAnswer reports whether the command was stopped because this process was asked to stop, so long ago. A command
+// that has handled SIGTSTP may stop itself by SIGSTOP, as stop does.
+func isAnswer(sig syscall.Signal, ago time.Duration) bool {
+	return sig != syscall.SIGSTOP || ago < handleStop
 }
 
 // handleStop is how long after SIGTSTP a SIGSTOP of the command may be its own; later ones are an operator's.

@@ -115,7 +115,6 @@ function put(store, view, m) {
     q.rates = past ? past.slice() : q.rates.fill(0);
   }
   delete q.oldest;
-  delete q.busy;
   delete q.free;
   Object.assign(q, view, { there: true });
   derive(q);

@@ -67,10 +67,9 @@ const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 export const timeOfDay = (ms) => clock.format(ms);
 
 // perSecond is a rate: "–" for none.
-export function perSecond(rate, atLeast) {
+export function perSecond(rate) {
   if (rate === 0) return "–";
-  const text = rate >= 10 ? count(Math.round(rate)) : rate >= 0.05 ? rate.toFixed(1) : "<0.1";
-  return atLeast ? "≥ " + text : text;
+  return rate >= 10 ? count(Math.round(rate)) : rate >= 0.05 ? rate.toFixed(1) : "<0.1";
 }
 
 const svgNS = "http://www.w3.org/2000/svg";

@@ -197,7 +197,7 @@ function fill(row, q, at, several) {
   setText(c.wait, q.oldest ? duration(t - q.oldest) : "");
   setClass(c.wait, "long", q.oldest > 0 && t - q.oldest > 60000);
   row.spark.set(rates(q), seen(q.store));
-  setText(row.rate, perSecond(rate(q), q.busy));
+  setText(row.rate, perSecond(rate(q)));
 }
 
 function fillHolder(row, q) {
@@ -267,13 +267,12 @@ function figure(id, label) {
 }
 
 function summarize(all) {
-  let held = 0, waiters = 0, per = 0, oldest = null, atLeast = false;
+  let held = 0, waiters = 0, per = 0, oldest = null;
   const sums = new Array(data.hello.buckets).fill(0);
   for (const q of all) {
     held += q.first ? 1 : 0;
     waiters += q.waiters;
     per += rate(q);
-    atLeast ||= q.busy === true;
     q.rates.forEach((v, i) => (sums[i] += v));
     if (q.oldest && (!oldest || q.oldest < oldest.oldest)) oldest = q;
   }
@@ -285,7 +284,7 @@ function summarize(all) {
   const grants = figure("rate", "Grants/s");
   grants.text ??= grants.appendChild(el("span"));
   grants.spark ??= grants.appendChild(sparkline(data.hello.buckets, 180, 30));
-  setText(grants.text, perSecond(per, atLeast));
+  setText(grants.text, perSecond(per));
   const known = data.stores.filter((s) => state.store === null || state.store === s.id).map(seen).filter(Boolean);
   grants.spark.set(sums, sums.map((_, i) => !known.length || known.some((k) => k[i])));
   document.title = (waiters ? plural(waiters, "waiter") + " · " : "") + "locker console";

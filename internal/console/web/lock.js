@@ -91,7 +91,7 @@ function draw(store, q) {
   setText(f.lease, q?.least ? duration(q.least.ends - t) : "–");
   setText(f.waiters, q ? count(q.waiters) : "–");
   setText(f.wait, q?.oldest ? duration(t - q.oldest) : "–");
-  setText(f.rateText, q ? perSecond(rate(q), q.busy) : "–");
+  setText(f.rateText, q ? perSecond(rate(q)) : "–");
   if (q) f.spark.set(rates(q), seen(store));
   drawTickets(q ? (more?.queue.tickets.length > q.tickets.length ? more.queue.tickets : q.tickets) : [], t);
   setText(parts.rest, more?.more ? `… and ${plural(more.more, "more waiter")}.` : "");
