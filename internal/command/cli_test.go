@@ -368,7 +368,7 @@ func TestOutputFails(t *testing.T) {
 		"completion", "completion bash", "completion zsh", "completion fish", "completion powershell", "__complete inspect ",
 		"list --url URL", "list --json --url URL", "inspect a --url URL", "inspect a --json --url URL", "inspect free --url URL",
 		"watch --url URL", "watch --json --url URL", "ping --url URL", "ping --json --url URL", "schema postgres", "schema mysql --json",
-		"conformance --list", "conformance --case ^inspect/empty$ --url URL",
+		"conformance --list", "conformance --case ^inspect/empty$ --url URL", "bench --duration 1s --clients 2 --url URL",
 		"console --listen 127.0.0.1:0 --url URL", "console --listen 127.0.0.1:0 --json --url URL", "break --yes a --url URL",
 	} {
 		args := strings.Split(strings.ReplaceAll(line, "URL", url), " ")

@@ -115,7 +115,7 @@ URL with a password belongs in the environment or in a file.`,
 	flags.BoolVar(&a.json, "json", false, "print JSON: results on standard output, errors on standard error")
 	root.AddCommand(
 		newInspect(a), newList(a), newWatch(a), newBreak(a),
-		newPing(a), newSchema(a), newConformance(a),
+		newPing(a), newSchema(a), newConformance(a), newBench(a),
 	)
 	root.AddCommand(newRun(a), newElect(a), newConsole(a), newVersion(a), helpExitCodes(), helpEnvironment())
 	strict(root)

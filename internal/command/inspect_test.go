@@ -157,6 +157,7 @@ func TestNoStore(t *testing.T) {
 		{"break", "a", "--yes"},
 		{"ping"},
 		{"conformance"},
+		{"bench"},
 	} {
 		for url, code := range map[string]int{
 			"nonsense://localhost":             command.ExitConfig,

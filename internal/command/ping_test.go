@@ -160,7 +160,7 @@ func TestPingRedisUsers(t *testing.T) {
 		if r.Code != command.ExitRefused || strings.Contains(r.ErrOut, "pass@") || !strings.Contains(r.ErrOut, "   try: user, password and rights") {
 			t.Error(r)
 		}
-		verbs := [][]string{{"conformance"}}
+		verbs := [][]string{{"bench"}, {"conformance"}}
 		if version == "not reported" { // the other users may use verbs that only read
 			verbs = append(verbs, []string{"list"}, []string{"watch"}, []string{"inspect", "a"}, []string{"break", "--yes", "a"})
 		}
@@ -219,7 +219,7 @@ func TestPingPostgresRoles(t *testing.T) {
 		t.Error(r)
 	}
 	refused("ping_stranger", "permission denied")
-	for _, verb := range [][]string{{"list"}, {"watch"}, {"inspect", "a"}, {"break", "--yes", "a"}} {
+	for _, verb := range [][]string{{"bench"}, {"list"}, {"watch"}, {"inspect", "a"}, {"break", "--yes", "a"}} {
 		r := on(t, address("ping_stranger"), verb...).Run()
 		if r.Code != command.ExitRefused || r.Out != "" || !strings.Contains(r.ErrOut, "permission denied") {
 			t.Error(r)

@@ -1,4 +1,4 @@
-// Package figures measures how clients share a lock, for `locker ping` and for the module bench.
+// Package figures measures how clients share a lock, for `locker bench` and for the module bench.
 package figures
 
 import (
