@@ -294,13 +294,20 @@ func (b *book) granted(g Grant) {
 	i := uint64(g.Heartbeat) % uint64(len(b.heartbeats)) //nolint:gosec // a notice may have any number
 	switch h := b.heartbeats[i]; {
 	case h.number == g.Heartbeat && w.process == b.process:
-		until = h.sent.Add(min(w.ttl, b.liveness))
+		now := time.Now()
+		until = now.Add(min(w.ttl, b.liveness) - elapsed(h.sent, now))
 	case w.shared && w.process == b.process && b.registered: // thousands may be granted at once: one request for all of them
 		b.missed = true
 		signal(b.changed)
 		return
 	}
 	b.grant(w, g.Token, until)
+}
+
+// elapsed is how much time has passed for the database. The monotonic clock of this machine stands still while it is suspended, which
+// the core counts only from the call of Acquire on.
+func elapsed(since, now time.Time) time.Duration {
+	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
 // grant is granted with mu held.
