@@ -100,8 +100,8 @@ type commit struct {
 	c *diskConn
 }
 
-func (s *commit) Exec(args []sqldriver.Value) (sqldriver.Result, error) {
-	r, err := s.Stmt.Exec(args)
+func (s *commit) ExecContext(ctx context.Context, args []sqldriver.NamedValue) (sqldriver.Result, error) {
+	r, err := s.Stmt.(sqldriver.StmtExecContext).ExecContext(ctx, args)
 	if err == nil {
 		err = s.c.note()
 	}
@@ -115,7 +115,7 @@ func (c *diskConn) note() error {
 		return err
 	}
 	defer s.Close()
-	rows, err := s.Query(nil)
+	rows, err := s.(sqldriver.StmtQueryContext).QueryContext(ctx, nil)
 	if err != nil {
 		return err
 	}
