@@ -13,10 +13,7 @@ import (
 	"github.com/lockerproject/locker/internal/marked"
 )
 
-var (
-	errOtherVersion = errors.New("the file has a schema of another version of locker")
-	errOtherBoot    = errors.New("the file has been taken over since the machine was booted, by another machine or kernel that shares it")
-)
+var errOtherBoot = errors.New("the file has been taken over since the machine was booted, by another machine or kernel that shares it")
 
 // code returns the primary result code of an error of SQLite, or 0.
 func code(err error) int {

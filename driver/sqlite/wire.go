@@ -129,8 +129,8 @@ func (t *tx) check() error {
 	case err != nil:
 		return err
 	case version != schemaVersion:
-		return fmt.Errorf("%w: %d, and this program knows version %d: use one version of locker for all programs",
-			errOtherVersion, version, schemaVersion)
+		return fmt.Errorf("the file has a schema of another version of locker: %d, and this program knows version %d: "+
+			"use one version of locker for all programs", version, schemaVersion)
 	case boot != t.s.boot:
 		return errOtherBoot
 	}
