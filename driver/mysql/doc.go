@@ -56,8 +56,8 @@
 // server notice that an older copy of the tables was restored while it runs: end the programs, restore, and restart it.
 // Replication has to be by rows (binlog_format ROW or MIXED, the servers' defaults): under STATEMENT it would break.
 //
-// Requests work in any isolation level and SQL mode, and with any DSN but one with autocommit=0: in a session where
-// autocommit is off each statement fails, with an error that says so. So it does on MariaDB in a session that was left in a
+// Requests work in any isolation level and SQL mode, but with no DSN that has transaction_read_only=1, or autocommit=0: in a session
+// where autocommit is off each statement fails, with an error that says so. So it does on MariaDB in a session that was left in a
 // transaction: by a BEGIN that was sent to the pool or, where completion_type is CHAIN, by each Commit and Rollback of a
 // transaction of the program's own. On MySQL a lock that is taken there ends with that transaction. The driver sets nothing in the
 // sessions of a *sql.DB that is yours (in its own, autocommit=1), and prepares nothing. What a deadlock,
@@ -115,8 +115,8 @@
 //
 // # What loses a lock
 //
-// The end of the lease; a break; the loss of the database's last commits, by a
-// failover to a replica that lags or a crash under innodb_flush_log_at_trx_commit
+// The end of the lease; a break; deleting rows (TRUNCATE makes tokens begin again, too: restart the server after it, before the
+// programs); the loss of the database's last commits, by a failover to a replica that lags or a crash under innodb_flush_log_at_trx_commit
 // other than 1 (then, until you renew, others may be granted what you hold; tokens grow). All clients have to write to
 // one and the same primary: with several, as in Galera or Group Replication in its multi-primary mode, rows are not
 // locked across them.

@@ -46,6 +46,8 @@ func (s *store) call(ctx context.Context, statement string, v values) (d done, e
 		case isOneOf(err, errInterrupted, errTimeout): // before the commit or after it
 			discard(c)
 			return fmt.Errorf("%w: %w", mysql.ErrInvalidConn, errors.New(err.Error()))
+		case code(err) != 0 && !rolledBack(err):
+			discard(c) // where memory was short, say, no handler has seen it, and the transaction would go on
 		case err == nil && len(all) == 1:
 			d = all[0]
 		}

@@ -173,8 +173,9 @@
 //     there are: 4 is a good start. In addition a process has one connection that listens, and opens one or two more while
 //     the pool is exhausted: pool_size + 3 for each process, within max_connections.
 //   - A pooler: behind PgBouncer, in any mode, the driver polls for grants, which takes up to 250 ms. Set listen=false,
-//     or give the driver the database's own address if that is too long. PgBouncer refuses the parameters options and
-//     search_path unless it is configured to ignore them.
+//     or give the driver the database's own address if that is too long. While transactions use all the pooler's connections to the
+//     database, renewals wait for them, too: use a role for the locks alone, for which PgBouncer has a pool of its own. PgBouncer refuses the
+//     parameters options and search_path unless it is configured to ignore them.
 //   - Timeouts: the core bounds requests by 10 s for an acquisition and 5 s for a release (locker.WithAnswerTimeout,
 //     locker.WithReleaseTimeout); a second server has to fit into that, after the dial_timeout of the first. A
 //     statement_timeout of the role does no harm if it is above a second; what it ends is retried.

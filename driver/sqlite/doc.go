@@ -25,8 +25,8 @@
 //
 // A ticket's token is its AUTOINCREMENT key: one counter for all names, which never gives a number twice, also
 // after rows were removed. Commits are not flushed to the disk one by one (synchronous=NORMAL): a loss of power can
-// take the last ones, but cannot damage the file. The first process after a boot therefore skips 2^32 numbers.
-// Numbers begin again when the file is removed.
+// take the last ones, but cannot damage the file. The first process after a boot therefore skips 2^32 numbers, and flushes
+// that. Numbers begin again when the file is removed.
 //
 // # Time and leases
 //

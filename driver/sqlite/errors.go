@@ -10,12 +10,10 @@ import (
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/internal/marked"
 )
 
-var (
-	errOtherVersion = errors.New("the file has a schema of another version of locker")
-	errOtherBoot    = errors.New("the file has been taken over since the machine was booted, by another machine or kernel that shares it")
-)
+var errOtherBoot = errors.New("the file has been taken over since the machine was booted, by another machine or kernel that shares it")
 
 // code returns the primary result code of an error of SQLite, or 0.
 func code(err error) int {
@@ -49,26 +47,15 @@ var refused = map[int]string{
 	codes.SQLITE_AUTH:     "this user may not open the file, or write to its folder",
 }
 
-// cannotOpen is SQLite's error with the reason of the system. SQLite's text has another: "out of memory".
-type cannotOpen struct{ reason, err error }
-
-func (e *cannotOpen) Error() string {
-	if e.reason == nil {
-		return "it cannot be opened"
-	}
-	return e.reason.Error()
-}
-
-func (e *cannotOpen) Unwrap() []error { return []error{e.err, e.reason} }
-
 // explain adds the path and the explanation to an error of SQLite.
 func (s *store) explain(err error) error {
 	c := code(err)
 	if c == 0 {
 		return err
 	}
-	if c == codes.SQLITE_CANTOPEN {
-		err = &cannotOpen{cmp.Or(mayOpen(s.file), mayWrite(filepath.Dir(s.file))), err}
+	if c == codes.SQLITE_CANTOPEN { // the reason is the system's: SQLite's text has another, "out of memory"
+		reason := cmp.Or(mayOpen(s.file), mayWrite(filepath.Dir(s.file)), errors.New("it cannot be opened"))
+		err = &marked.Error{Err: reason, Sentinel: err}
 	}
 	if text := cmp.Or(unavailable[c], refused[c]); text != "" {
 		err = fmt.Errorf("%s: %w", text, err)

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -79,3 +80,8 @@ var FrequentStatements = []string{sqlTakeFree, sqlRemoveAlone, sqlInsert, sqlDel
 
 // Store is what the engine works on.
 func (d *Driver) Store() sqlqueue.Store { return d.s }
+
+// WithConnect has f called to open the database.
+func WithConnect(f func(dsn string) (*sql.DB, error)) Option {
+	return func(o *options) { o.connect = f }
+}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 )
 
@@ -27,7 +28,7 @@ func openStore(ctx context.Context, path string, o options) (*store, error) {
 	if s.boot, err = bootID(); err != nil {
 		return nil, err
 	}
-	if s.path, err = filepath.Abs(path); err != nil {
+	if s.path, err = absolute(path); err != nil {
 		return nil, err
 	}
 	if err = s.open(ctx, false); errors.Is(err, errAbsent) && o.create {
@@ -37,6 +38,27 @@ func openStore(ctx context.Context, path string, o options) (*store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// absolute returns the absolute path of a file. The folder above one is where the system goes to from there, also if a link leads
+// there: to drop link/.. from a path, as filepath.Abs does, may lead to another file.
+func absolute(path string) (string, error) {
+	const sep = string(filepath.Separator)
+	whole, above := path, sep+".."+sep
+	if !filepath.IsAbs(path) {
+		folder, err := os.Getwd()
+		if err != nil {
+			return "", err
+		}
+		whole = folder + sep + path
+	}
+	i := strings.LastIndex(whole, above)
+	if i < 0 {
+		return filepath.Abs(path)
+	}
+	i += len(above)
+	folder, err := filepath.EvalSymlinks(whole[:i])
+	return filepath.Join(folder, whole[i:]), err
 }
 
 // open opens the file, and fails with errAbsent if there is nothing. With create it makes the file, its folder and its
@@ -163,9 +185,14 @@ func (s *store) setUp(ctx context.Context, create bool) error {
 	case err != nil:
 		return err
 	case ready:
-		return attempt(reads) // makes the log, if there was none
+		err = attempt(reads) // makes the log, if there was none
+	default:
+		err = attempt(writes)
 	}
-	return attempt(writes)
+	if err == nil {
+		_, err = s.conn.ExecContext(ctx, sqlNormal)
+	}
+	return err
 }
 
 // setUp reports whether the tables exist and are of this boot. If it may write, it makes them or, after a

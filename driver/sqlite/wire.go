@@ -26,15 +26,17 @@ const (
 	// size takes effect only in a database that is empty. The log has 4000 pages, 4 MB (16 MB in a file with the pages of older
 	// versions), before it is written back into the database: only that flushes the disk.
 	//
-	// With a write-ahead log, NORMAL keeps the database whole in any case. A loss of power may take the last commits, for
-	// which sqlReboot skips tokens.
-	sqlSettings = `PRAGMA page_size = 1024; PRAGMA wal_autocheckpoint = 4000; PRAGMA synchronous = NORMAL`
+	// With a write-ahead log, sqlNormal keeps the database whole in any case. A loss of power may take the last commits, for
+	// which sqlReboot skips tokens. It must not take that itself, so the boot is committed before sqlNormal.
+	sqlSettings = `PRAGMA page_size = 1024; PRAGMA wal_autocheckpoint = 4000; PRAGMA synchronous = FULL`
+	sqlNormal   = `PRAGMA synchronous = NORMAL`
 
 	sqlFirstBoot = `INSERT INTO store (one, version, boot) VALUES (1, ?, ?)`
 	sqlBoot      = `UPDATE store SET boot = ?`
 
-	// A loss of power may have taken the last commits, and tokens with them: continue beyond those.
+	// A loss of power may have taken the last commits, and tokens with them, or all of them: continue beyond those.
 	sqlReboot = `DELETE FROM tickets; DELETE FROM processes;
+		INSERT INTO sqlite_sequence SELECT 'tickets', 0 WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'tickets');
 		UPDATE sqlite_sequence SET seq = seq + (1 << 32) WHERE name = 'tickets'`
 
 	sqlStore   = `SELECT version, boot FROM store`
@@ -127,8 +129,8 @@ func (t *tx) check() error {
 	case err != nil:
 		return err
 	case version != schemaVersion:
-		return fmt.Errorf("%w: %d, and this program knows version %d: use one version of locker for all programs",
-			errOtherVersion, version, schemaVersion)
+		return fmt.Errorf("the file has a schema of another version of locker: %d, and this program knows version %d: "+
+			"use one version of locker for all programs", version, schemaVersion)
 	case boot != t.s.boot:
 		return errOtherBoot
 	}
