@@ -97,7 +97,7 @@ var expiry = topic("expiry",
 					e.release(k)
 				}
 			}
-		}).keepsBusy(),
+		}).keepsBusy().waitsLong(),
 	newCase("short-leases-repeated", "D11 C3",
 		"short leases are granted many times in a row, and no ticket is lost", func(e *env) {
 			var lost atomic.Int64

@@ -108,24 +108,24 @@ var fencing = topic("fencing",
 				t.e.each(most, func(i int) { t.e.release(locks[i]) })
 			}
 		}).keepsBusy(),
-	afterRestart("after-restart", "tokens go on growing after the store was killed and started again", func(*tokens) func() { return func() {} }),
-	afterRestart("after-restart-beside-last", "the same while the ticket with the greatest token is queued", (*tokens).reader),
-	afterRestart("after-restart-beside-earlier", "the same while a ticket is queued, and later ones have left", func(t *tokens) func() {
-		release := t.reader()
-		t.many()
-		return release
-	}),
+	between("after-restart", "D3 C6",
+		"tokens go on growing after the store was killed and started again, with no ticket queued, with the last one, and with an earlier one",
+		restart(func(*tokens) func() { return func() {} }), restart((*tokens).reader), restart(func(t *tokens) func() {
+			release := t.reader()
+			t.many()
+			return release
+		})).needs(NeedServer).at(ownStore),
 )
 
 // between returns a case in which the tokens that are granted after something has
 // happened are greater than those before: to a process that was there, and to one that
-// begins then.
-func between(name, rules, explain string, happens func(*tokens)) Case {
+// begins then. What is the only thing happens twice.
+func between(name, rules, explain string, happens ...func(*tokens)) Case {
 	return newCase(name, rules, explain, func(e *env) {
 		t := &tokens{e: e, name: e.name(name), cs: e.clients(3)}
-		for range 2 {
+		for i := range max(2, len(happens)) {
 			t.cycle(t.cs[0], "to the first")
-			happens(t)
+			happens[i%len(happens)](t)
 			t.cycle(t.cs[0], "to the same process", locker.Shared())
 			c := e.client()
 			t.cycle(c, "to a new process")
@@ -135,10 +135,10 @@ func between(name, rules, explain string, happens func(*tokens)) Case {
 	})
 }
 
-// afterRestart returns a case in which the store is killed and started again. queued
-// queues what it finds then, and returns how to release that.
-func afterRestart(name, explain string, queued func(*tokens) (release func())) Case {
-	return between(name, "D3 C6", explain, func(t *tokens) {
+// restart kills the store and starts it again. queued queues what it finds then, and returns
+// how to release that.
+func restart(queued func(*tokens) (release func())) func(*tokens) {
+	return func(t *tokens) {
 		s := t.e.server()
 		t.many()
 		release := queued(t)
@@ -147,7 +147,7 @@ func afterRestart(name, explain string, queued func(*tokens) (release func())) C
 		t.e.worksAgain(t.cs...)
 		t.cycle(t.cs[1], "after a restart", locker.Shared())
 		release()
-	}).needs(NeedServer).at(ownStore)
+	}
 }
 
 // tokens checks that the tokens of one name grow.

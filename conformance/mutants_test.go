@@ -106,8 +106,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.TokensAtGrant:      `fencing/after-waiting expiry/long-waiter`,
 	mutant.TokensShared:       `fencing/shared fencing/concurrent`,
 	mutant.TokensAtOnce:       `fencing/concurrent`,
-	mutant.TokensOnRestart:    `fencing/after-restart fencing/after-restart-beside-last`,
-	mutant.TokensFromQueue:    `fencing/after-restart fencing/after-restart-beside-earlier`,
+	mutant.TokensOnRestart:    `fencing/after-restart`,
+	mutant.TokensFromQueue:    `fencing/after-restart`,
 
 	mutant.DeadStay:       `expiry/crashed-waiters expiry/crashed-waiters-leave outage/waiter-queues-again`,
 	mutant.PatientStay:    `expiry/crashed-waiters-leave`,
@@ -118,11 +118,11 @@ var mutants = map[mutant.Bug]string{
 	mutant.SilentOutage:   `outage/down-while-queued outage/cut-while-queued`,
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant ownership/release-delayed limits/outage-is-not-contention
-		outage/release-while-down outage/stall-while-held`,
-	mutant.LostIfUnknown: `errors/unknown-is-not-lost errors/driver-cut-off`,
-	mutant.IgnoresContext: `errors/unknown-is-not-lost cancellation/cut-while-asking errors/store-unreachable errors/driver-cut-off
+		limits/down-is-unavailable outage/stall-while-held`,
+	mutant.LostIfUnknown: `errors/unknown-is-not-lost errors/return-in-time`,
+	mutant.IgnoresContext: `errors/unknown-is-not-lost cancellation/cut-while-asking errors/store-unreachable errors/return-in-time
 		outage/stalled outage/close-while-down`,
-	mutant.NeverReturns:    `errors/unknown-is-not-lost errors/driver-cut-off errors/return-in-time errors/no-ticket-is-true`,
+	mutant.NeverReturns:    `errors/unknown-is-not-lost errors/return-in-time errors/no-ticket-is-true`,
 	mutant.NoCause:         `errors/unknown-is-not-lost errors/return-in-time`,
 	mutant.WaitUnavailable: `errors/unknown-is-not-lost`,
 	mutant.ReturnsLate:     `errors/return-in-time`,
@@ -146,7 +146,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.ShortensNoReader: `min-hold/shortened`,
 	mutant.ShortensWaiter:   `min-hold/not-lengthened`,
 	mutant.ShortensAnybody:  `min-hold/not-lengthened`,
-	mutant.ShortenGuesses:   `errors/driver-cut-off errors/return-in-time`,
+	mutant.ShortenGuesses:   `errors/return-in-time`,
 	mutant.BreakCause:       `loss/break-notifies-holder`,
 
 	mutant.FoldsCase:    `names/distinct names/any-string`,
@@ -187,7 +187,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.BreakCuts:      `loss/break-unknown`,
 	mutant.BreakTellsAll:  `loss/break-unknown`,
 	mutant.BreakOwnSilent: `loss/break-unknown`,
-	mutant.BreakGuesses:   `errors/driver-cut-off errors/return-in-time`,
+	mutant.BreakGuesses:   `errors/return-in-time`,
 
 	mutant.CloseHangs:        `close/driver-unblocks`,
 	mutant.CloseWaits:        `close/in-time`,
