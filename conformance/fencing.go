@@ -95,12 +95,20 @@ var fencing = topic("fencing",
 			}
 			t.e.release(locks...)
 		}),
-	between("concurrent", "D3 C6",
-		"readers and permits that many goroutines of one process take at the same time have different tokens", func(t *tokens) {
+	between("concurrent", "D3 D4 C6",
+		"readers and permits that many goroutines of one process take at the same time have different tokens, and no TryAcquire among them is refused", func(t *tokens) {
 			const most = 12
 			for _, kd := range []kind{shared(0), shared(most)} {
 				locks := make([]*locker.Lock, most)
-				t.e.each(most, func(i int) { locks[i] = t.e.take(t.cs[i%2], t.name, kd.options()...) })
+				t.e.each(most, func(i int) {
+					acquire := t.cs[i%2].Acquire
+					if i%4 > 1 {
+						acquire = t.cs[i%2].TryAcquire
+					}
+					var err error
+					locks[i], err = acquire(t.e.within(patience), t.name, kd.options()...)
+					t.e.ok(err, "acquire %q at the same time as others", t.name)
+				})
 				slices.SortFunc(locks, func(a, b *locker.Lock) int { return cmp.Compare(a.Token(), b.Token()) })
 				for _, k := range locks {
 					t.next(k, "to one of many at once") // of two alike the second does not grow
