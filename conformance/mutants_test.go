@@ -19,11 +19,11 @@ import (
 // least one mutant, and each mutant names the cases that must catch it.
 var mutants = map[mutant.Bug]string{
 	mutant.Permissive: `exclusion/mutex exclusion/mixed fairness/first-come-first-served reentry/any-order reentry/by-owner
-		reentry/concurrent reentry/not-after-loss errors/text options/group history/mutex history/mixed`,
+		reentry/not-after-loss errors/text options/group history/mutex history/mixed`,
 	mutant.TwoHolders:       `exclusion/mutex exclusion/readers-and-writers exclusion/mixed history/mutex`,
 	mutant.SharedIgnoresX:   `exclusion/writer-alone exclusion/readers-and-writers exclusion/queue-obeys-rule`,
 	mutant.LimitOffByOne:    `exclusion/permits exclusion/permits-all-used exclusion/queue-obeys-rule options/limits`,
-	mutant.ReadersExclude:   `exclusion/readers-share fairness/readers-together reentry/upgrade inspect/queue`,
+	mutant.ReadersExclude:   `exclusion/readers-share fairness/readers-together inspect/queue`,
 	mutant.LastInFirstOut:   `fairness/first-come-first-served inspect/long-queue history/mutex`,
 	mutant.ReaderPasses:     `fairness/writer-not-overtaken exclusion/queue-obeys-rule`,
 	mutant.PermitPasses:     `exclusion/queue-obeys-rule`,
@@ -41,7 +41,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.PollsLater:       `fairness/hand-off-time`,
 	mutant.HeardOnce:        `fairness/hand-off-time`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
-	mutant.NeverJoined:      `fairness/joined-called-once reentry/owner-takes-over`,
+	mutant.NeverJoined:      `fairness/joined-called-once`,
 	mutant.JoinedTwice:      `fairness/joined-called-once`,
 	mutant.JoinedBlocks:     `fairness/joined-may-call`,
 	mutant.JoinedIsSilent:   `fairness/joined-may-take-long`,
@@ -97,7 +97,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.RenewWaiter:       `ownership/waiter-cannot-renew`,
 	mutant.RenewAnybody:      `ownership/strangers ownership/stale-handle ownership/stale-reader`,
 	mutant.ReleaseNothing: `cancellation/before-acquire cancellation/acquisition-only close/releases
-		close/twice inspect/empty options/invalid reentry/any-order`,
+		close/twice inspect/empty reentry/any-order`,
 	mutant.ReleaseAnybody: `ownership/strangers ownership/stale-handle ownership/stale-reader ownership/release-asked-again
 		ownership/release-delayed`,
 	mutant.ReleaseByToken:  `ownership/waiter-released cancellation/answer-lost cancellation/any-moment`,
@@ -167,7 +167,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.FoldsAccents: `names/distinct`,
 
 	mutant.Unordered:      `inspect/queue inspect/long-queue`,
-	mutant.NoNotes:        `inspect/queue options/nil options/awkward-texts`,
+	mutant.NoNotes:        `inspect/queue options/awkward-texts`,
 	mutant.CutsTexts:      `options/awkward-texts`,
 	mutant.CutsOfReaders:  `options/awkward-texts`,
 	mutant.RenewedNotes:   `inspect/remaining`,
