@@ -273,7 +273,7 @@ func (e *env) renewedTogether(d driver.Driver, h driver.Hold, ttl, most time.Dur
 		for i, err := range e.renewAll(d, rs) {
 			there := i == 0 || i > nobodies
 			if there && err != nil || !there && !errors.Is(err, driver.ErrLost) {
-				return fmt.Errorf("the answer for %+v, which is there: %v, is %v", rs[i], there, err)
+				return fmt.Errorf("the answer for %+v, which is there: %v, is %s", rs[i], there, fmt.Sprint(err))
 			}
 		}
 		return nil
