@@ -271,8 +271,7 @@ func (e *env) renewedTogether(d driver.Driver, h driver.Hold, ttl, most time.Dur
 		}
 		rs = append(rs, driver.Renewal{Hold: long, TTL: most}, driver.Renewal{Hold: h, TTL: ttl})
 		for i, err := range e.renewAll(d, rs) {
-			there := i == 0 || i > nobodies
-			if there && err != nil || !there && !errors.Is(err, driver.ErrLost) {
+			if there := i == 0 || i > nobodies; there != (err == nil) {
 				return fmt.Errorf("the answer for %+v, which is there: %v, is %s", rs[i], there, fmt.Sprint(err))
 			}
 		}
