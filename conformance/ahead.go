@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -29,9 +28,20 @@ func (h Harness) workers() (quiet, busy, own int) {
 
 // ahead starts the cases that need not run alone, some at a time, until ctx ends, and
 // calls ended after each. wait waits for all of them. Cases that have a store of their own
-// are among them. ahead does not use t.Parallel, whose limit is the number of processors.
+// are among them. Those that take longest begin first, so that no one is left for the end.
+// ahead does not use t.Parallel, whose limit is the number of processors.
 func ahead(ctx context.Context, h Harness, results []*result, ended func(*result)) (wait func()) {
 	var onShared, busy, onOwn []*result
+	results = slices.Clone(results)
+	slices.SortStableFunc(results, func(a, b *result) int {
+		switch {
+		case a.Case.long == b.Case.long:
+			return 0
+		case a.Case.long:
+			return -1
+		}
+		return 1
+	})
 	for _, r := range results {
 		switch {
 		case !r.applies():
@@ -66,8 +76,6 @@ func ahead(ctx context.Context, h Harness, results []*result, ended func(*result
 			})
 		}
 	}
-	// What waits until a store has forgotten keys takes longest, and begins first.
-	slices.SortStableFunc(onOwn, func(a, b *result) int { return cmp.Compare(b.Case.place, a.Case.place) })
 	quietly, busily, own := h.workers()
 	start(onOwn, own)
 	start(busy, busily)

@@ -22,6 +22,7 @@ type Case struct {
 
 	place place
 	busy  bool // it keeps the store busy, and does not wait
+	long  bool // it waits for longer than others, and begins before them
 	prove func(e *env)
 }
 
@@ -29,11 +30,9 @@ type Case struct {
 type place uint8
 
 const (
-	beside     place = iota // any other case
-	ownStore                // only cases on other stores: it breaks the store
-	measuring               // only cases of quietStore, on other stores: it measures times
-	quietStore              // only cases on other stores: it waits until its store has forgotten keys, and does little else
-	alone                   // nothing: it counts goroutines
+	alone    place = iota // nothing: it measures times, or counts goroutines
+	beside                // any other case
+	ownStore              // only cases on other stores: it breaks the store, or counts keys
 )
 
 // topic returns cases as those of a topic.
@@ -46,16 +45,13 @@ func topic(name string, cases ...Case) []Case {
 
 // newCase returns a case that needs nothing and runs beside any other. The rules are separated by blanks.
 func newCase(name, rules, explain string, prove func(*env)) Case {
-	return Case{Name: name, Rules: strings.Fields(rules), Explain: explain, prove: prove}
+	return Case{Name: name, Rules: strings.Fields(rules), Explain: explain, place: beside, prove: prove}
 }
 
 func (c Case) needs(n Needs) Case { c.Needs = n; return c }
 func (c Case) at(p place) Case    { c.place = p; return c }
 func (c Case) keepsBusy() Case    { c.busy = true; return c }
-
-// ofOwn reports whether a case with this place has a store of its own if there are such:
-// then it can run beside any other one.
-func (p place) ofOwn() bool { return p == ownStore || p == quietStore }
+func (c Case) waitsLong() Case    { c.long = true; return c }
 
 // String is the name of the case's sub-test.
 func (c Case) String() string { return c.Topic + "/" + c.Name }

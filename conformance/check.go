@@ -52,13 +52,18 @@ func Check(ctx context.Context, h Harness, cases []Case, report func(Result)) {
 	if err != nil {
 		return
 	}
-	ahead(ctx, h, results, ended)()
-	for _, r := range results {
-		if r.Case.place != beside && r.stores == nil && r.applies() && ctx.Err() == nil {
-			r.run(ctx)
-			ended(r)
+	oneByOne := func(results []*result) {
+		for _, r := range results {
+			if r.ended == nil && r.applies() && ctx.Err() == nil {
+				r.run(ctx)
+				ended(r)
+			}
 		}
 	}
+	n := untilBeside(results)
+	oneByOne(results[:n])
+	ahead(ctx, h, results[n:], ended)()
+	oneByOne(results[n:])
 }
 
 // public returns a copy of the result for others.

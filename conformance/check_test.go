@@ -140,9 +140,10 @@ func TestNewServer(t *testing.T) {
 // A store that cannot be started is what its case fails with.
 func TestNewServerFails(t *testing.T) {
 	t.Parallel()
+	s := mutant.New(mutant.None)
 	h := conformance.Harness{
-		Open:   func(context.Context) (driver.Driver, error) { return mutant.New(mutant.None).Open(), nil },
-		Server: mutant.New(mutant.None),
+		Open:   func(context.Context) (driver.Driver, error) { return s.Open(), nil },
+		Server: s,
 		NewServer: func(context.Context) (conformance.Harness, error) {
 			return conformance.Harness{}, errors.New("no store left")
 		},

@@ -26,7 +26,7 @@ var closing = topic("close",
 				})
 				return took
 			})
-		}).needs(NeedLink).at(measuring),
+		}).needs(NeedLink).at(alone),
 	newCase("releases", "D17 C9",
 		"Close releases the locks that are held, and their waiters are granted at once", func(e *env) {
 			cs := e.clients(2)

@@ -24,7 +24,7 @@
 // itself, to be killed and paused (Server), and a count of what it holds (Keys).
 // A case that needs a missing field is skipped, and the run ends with a summary:
 //
-//	108 of 143 cases passed, 2 not applicable; not fully tested: D8, D10, D18: give Keys; D6, D7, D8, …: give OpenLink; …
+//	103 of 134 cases passed, 2 not applicable; not fully tested: D8, D10, D18: give Keys; D6, D7, D8, …: give OpenLink; …
 //
 // Complete makes every case that cannot run a failure. Set it once all fields are
 // given, so that none gets lost again.
@@ -130,9 +130,9 @@
 // not be lost on a busy machine, last three. Sixteen cases run at the same time (AtOnce
 // of them, if the harness says so): most of them wait. Cases that break the store, or
 // count its keys, run beside them on stores of their own if the harness has NewServer, and
-// otherwise after them, one by one. Cases that measure times run at the end, beside nothing
-// but those that wait until a store of their own has forgotten keys. The one that counts
-// goroutines runs alone. A driver that uses no network can set Bubble; waiting then takes
+// otherwise after them, one by one. Cases that measure times, and the one that counts
+// goroutines, run before all others, one by one; with Parallel, the others run beside the parallel
+// tests of the package. A driver that uses no network can set Bubble; waiting then takes
 // no time. With -short, random cases repeat less, and the cases that may wait for a minute
 // are left out.
 //

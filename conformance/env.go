@@ -129,17 +129,20 @@ func (e *env) linked(opts ...locker.ClientOption) (*locker.Client, Link) {
 	if e.h.OpenLink == nil {
 		return e.wired(opts...)
 	}
+	d, link := e.openLink()
+	return e.clientOf(d, opts...), link
+}
+
+func (e *env) openLink() (driver.Driver, Link) {
 	d, link, err := e.h.OpenLink(e.ctx)
 	e.ok(err, "open with a link")
 	e.onHeal(link.Heal)
-	return e.clientOf(d, opts...), link
+	return d, link
 }
 
 // linkedDriver opens a driver whose connection to the store can be cut.
 func (e *env) linkedDriver() (driver.Driver, Link) {
-	d, link, err := e.h.OpenLink(e.ctx)
-	e.ok(err, "open with a link")
-	e.onHeal(link.Heal)
+	d, link := e.openLink()
 	e.onClose(func() { _ = d.Close() })
 	return d, link
 }

@@ -86,5 +86,5 @@ var failures = topic("errors",
 			link.Heal()
 			e.worksAgain(c)
 			e.awaitQueueWithin(e.crash(e.ttl()).and(e.afterOutage()), name, 0)
-		}).needs(NeedLink),
+		}).needs(NeedLink).waitsLong(),
 )

@@ -97,7 +97,7 @@ var expiry = topic("expiry",
 					e.release(k)
 				}
 			}
-		}).keepsBusy(),
+		}).keepsBusy().waitsLong(),
 	newCase("short-leases-repeated", "D11 C3",
 		"short leases are granted many times in a row, and no ticket is lost", func(e *env) {
 			var lost atomic.Int64
@@ -253,7 +253,7 @@ func fixedLeases(e *env, ttl time.Duration, extends bool) {
 // way to lengthen the lease, it is used, also with less than is left.
 func fixedLease(e *env, other *locker.Client, k *locker.Lock, before time.Time, ttl time.Duration, lengthen func(time.Duration)) {
 	if lengthen != nil {
-		ttl, before = 2*ttl, time.Now()
+		ttl, before = 2*ttl+shortTTL*3/4, time.Now()
 		lengthen(ttl)
 	}
 	after := time.Now()

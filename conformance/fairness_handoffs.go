@@ -80,7 +80,7 @@ var handOffs = topic("fairness",
 						handOffBound, took)
 				}
 			}
-		}).at(measuring),
+		}).at(alone),
 )
 
 // handOffsOfOneName measures hand-offs to waiters that have just been queued: each is the
@@ -104,7 +104,7 @@ func (e *env) handOffsOfOneName(d1, d2 driver.Driver) (took []time.Duration) {
 
 // handOffsAfterARest measures hand-offs, one after the other, to waiters that have waited for so
 // long that most backoffs have reached their greatest interval. The releases fall into
-// different phases of a poll interval.
+// random phases of a poll interval.
 func (e *env) handOffsAfterARest(d1, d2 driver.Driver) (writers, readers []time.Duration) {
 	const rest, spread = 600 * time.Millisecond, 275 * time.Millisecond
 	const times = 8 // of each kind: their leases last while all are queued
@@ -128,7 +128,7 @@ func (e *env) handOffsAfterARest(d1, d2 driver.Driver) (writers, readers []time.
 			continue
 		}
 		readers = append(readers, one)
-		e.sleep(spread)
+		e.sleep(e.random.upTo(spread))
 	}
 	return writers, readers
 }

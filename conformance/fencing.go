@@ -95,12 +95,20 @@ var fencing = topic("fencing",
 			}
 			t.e.release(locks...)
 		}),
-	between("concurrent", "D3 C6",
-		"readers and permits that many goroutines of one process take at the same time have different tokens", func(t *tokens) {
+	between("concurrent", "D3 D4 C6",
+		"readers and permits that many goroutines of one process take at the same time have different tokens, and no TryAcquire among them is refused", func(t *tokens) {
 			const most = 12
 			for _, kd := range []kind{shared(0), shared(most)} {
 				locks := make([]*locker.Lock, most)
-				t.e.each(most, func(i int) { locks[i] = t.e.take(t.cs[i%2], t.name, kd.options()...) })
+				t.e.each(most, func(i int) {
+					acquire := t.cs[i%2].Acquire
+					if i%4 > 1 {
+						acquire = t.cs[i%2].TryAcquire
+					}
+					var err error
+					locks[i], err = acquire(t.e.within(patience), t.name, kd.options()...)
+					t.e.ok(err, "acquire %q at the same time as others", t.name)
+				})
 				slices.SortFunc(locks, func(a, b *locker.Lock) int { return cmp.Compare(a.Token(), b.Token()) })
 				for _, k := range locks {
 					t.next(k, "to one of many at once") // of two alike the second does not grow
@@ -108,24 +116,24 @@ var fencing = topic("fencing",
 				t.e.each(most, func(i int) { t.e.release(locks[i]) })
 			}
 		}).keepsBusy(),
-	afterRestart("after-restart", "tokens go on growing after the store was killed and started again", func(*tokens) func() { return func() {} }),
-	afterRestart("after-restart-beside-last", "the same while the ticket with the greatest token is queued", (*tokens).reader),
-	afterRestart("after-restart-beside-earlier", "the same while a ticket is queued, and later ones have left", func(t *tokens) func() {
-		release := t.reader()
-		t.many()
-		return release
-	}),
+	between("after-restart", "D3 C6",
+		"tokens go on growing after the store was killed and started again, with no ticket queued, with the last one, and with an earlier one",
+		restart(func(*tokens) func() { return func() {} }), restart((*tokens).reader), restart(func(t *tokens) func() {
+			release := t.reader()
+			t.many()
+			return release
+		})).needs(NeedServer).at(ownStore),
 )
 
 // between returns a case in which the tokens that are granted after something has
 // happened are greater than those before: to a process that was there, and to one that
-// begins then.
-func between(name, rules, explain string, happens func(*tokens)) Case {
+// begins then. What is the only thing happens twice.
+func between(name, rules, explain string, happens ...func(*tokens)) Case {
 	return newCase(name, rules, explain, func(e *env) {
 		t := &tokens{e: e, name: e.name(name), cs: e.clients(3)}
-		for range 2 {
+		for i := range max(2, len(happens)) {
 			t.cycle(t.cs[0], "to the first")
-			happens(t)
+			happens[i%len(happens)](t)
 			t.cycle(t.cs[0], "to the same process", locker.Shared())
 			c := e.client()
 			t.cycle(c, "to a new process")
@@ -135,10 +143,10 @@ func between(name, rules, explain string, happens func(*tokens)) Case {
 	})
 }
 
-// afterRestart returns a case in which the store is killed and started again. queued
-// queues what it finds then, and returns how to release that.
-func afterRestart(name, explain string, queued func(*tokens) (release func())) Case {
-	return between(name, "D3 C6", explain, func(t *tokens) {
+// restart kills the store and starts it again. queued queues what it finds then, and returns
+// how to release that.
+func restart(queued func(*tokens) (release func())) func(*tokens) {
+	return func(t *tokens) {
 		s := t.e.server()
 		t.many()
 		release := queued(t)
@@ -147,7 +155,7 @@ func afterRestart(name, explain string, queued func(*tokens) (release func())) C
 		t.e.worksAgain(t.cs...)
 		t.cycle(t.cs[1], "after a restart", locker.Shared())
 		release()
-	}).needs(NeedServer).at(ownStore)
+	}
 }
 
 // tokens checks that the tokens of one name grow.

@@ -45,6 +45,10 @@ type Harness struct {
 	// channels each belong to one lock name.
 	Bubble bool
 
+	// Parallel makes Run call t.Parallel once the cases that measure times and count
+	// goroutines have run: the others run beside the parallel tests of the package.
+	Parallel bool
+
 	// Complete makes every case that cannot run a failure.
 	Complete bool
 

@@ -20,9 +20,9 @@ var histories = topic("history",
 	newCase("mixed", "D3 D4 D5 D6 C10",
 		"a random run of writers, readers and permits is linearizable", func(e *env) { randomRun(e, nil, exclusively, shared(0), shared(2), shared(0)) }).keepsBusy(),
 	newCase("with-cuts", "D3 D4 D10 D14 C10",
-		"a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable", func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) }),
+		"a random run in which clients are cut off, for a while or for good, and answers are lost, is linearizable", func(e *env) { randomRun(e, cutClients, exclusively, exclusively, shared(0)) }).waitsLong(),
 	newCase("with-kills", "D3 D4 D10 D14 C10",
-		"a random run in which the store is killed, started and paused is linearizable", func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) }).needs(NeedServer).at(ownStore),
+		"a random run in which the store is killed, started and paused is linearizable", func(e *env) { randomRun(e, killServer, exclusively, exclusively, shared(0)) }).needs(NeedServer).at(ownStore).waitsLong(),
 )
 
 // run is a random run on one name, and its record.

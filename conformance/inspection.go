@@ -136,7 +136,10 @@ var inspection = topic("inspect",
 			for i := range ps {
 				ps[i] = e.acquire(cs[i%2], name, kind{shared: i >= writers}.options(locker.WithOwner(fmt.Sprint(i)))...)
 			}
-			queue := e.awaitQueueWithin(patient.plus(n*slack/2, "110 tickets"), name, n+1)
+			for _, p := range ps {
+				p.awaitJoined(patient.plus(n*slack/2, "110 tickets"))
+			}
+			queue := e.leaves(name, n+1)
 			order := make([]*pending, 0, n)
 			for i, t := range queue {
 				if i == 0 {

@@ -25,7 +25,7 @@ var leaks = topic("leaks",
 				}
 				return nil
 			})
-		}).needs(NeedKeys).at(quietStore),
+		}).needs(NeedKeys).at(ownStore).waitsLong(),
 	// Holders die, and waiters for names that stay held, so that no other request on these names removes
 	// them.
 	newCase("keys-of-expired-tickets", "D18 D8 D10 C8",
@@ -58,7 +58,7 @@ var leaks = topic("leaks",
 				return nil
 			})
 			e.each(n, func(i int) { e.release(locks[i]) })
-		}).needs(NeedKeys).at(quietStore),
+		}).needs(NeedKeys).at(ownStore).waitsLong(),
 	newCase("goroutines", "D17 C8",
 		"after Close no goroutine of a driver is left", func(e *env) {
 			cycle := func() {
@@ -78,23 +78,25 @@ var leaks = topic("leaks",
 				e.ok(ca.Close(), "close")
 			}
 			// The driver that observes the queues is closed: as long as it is open, it may open connections.
-			count := func() int {
-				e.closeControl()
-				return e.awaitSteady(patience, runtime.NumGoroutine)
-			}
 			cycle()
+			e.closeControl()
 			const times = 4
-			before := count()
+			before := e.awaitSteady(patience, runtime.NumGoroutine)
 			for range times {
 				cycle()
 			}
+			e.closeControl()
 			// One or two may be about to end, or belong to the runtime. A leak is one for
 			// each driver.
-			if after := count(); after >= before+times {
+			e.eventually(patient, "waiting for goroutines to end", func() error {
+				after := runtime.NumGoroutine()
+				if after < before+times {
+					return nil
+				}
 				buf := make([]byte, 1<<20)
-				e.failf("%d goroutines before, and %d after %d drivers were opened, used and closed:\n%s",
+				return fmt.Errorf("%d goroutines before, and %d after %d drivers were opened, used and closed:\n%s",
 					before, after, 2*times, buf[:runtime.Stack(buf, true)])
-			}
+			})
 		}).at(alone),
 )
 

@@ -70,7 +70,7 @@ var timeLimits = topic("limits",
 			e.unavailable(errOf(c.Inspect(e.ctx, name)), "inspect on a store that is down")
 			e.unavailable(c.Ping(e.ctx), "ping on a store that is down")
 			e.unavailable(k.Extend(e.ctx, time.Minute), "extend on a store that is down")
-			e.unavailable(k.Release(e.ctx), "release on a store that is down")
+			e.releaseFails(k, "the store is down")
 			s.start()
 			e.worksAgain(c)
 			e.awaitQueueWithin(e.afterOutage(), name, 0)

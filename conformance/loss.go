@@ -86,18 +86,21 @@ var loss = topic("loss",
 			e.release(next)
 		}),
 	newCase("break-waiter", "D8 D13 C7",
-		"a break removes a waiting ticket, and its waiter queues again at the tail", func(e *env) {
+		"a break removes a waiting ticket, those behind it move up at once, and its waiter queues again at the tail", func(e *env) {
 			name, cs := e.name("break-waiter"), e.clients(3)
-			k := e.take(cs[0], name)
+			k := e.take(cs[0], name, locker.Shared())
 			if !e.breakable() {
 				e.release(k)
 				return
 			}
 			broken := e.queue(cs[1], name, 2)
 			broken.moves = true
-			other := e.queue(cs[2], name, 3)
+			other := e.queue(cs[2], name, 3, locker.Shared())
 			token := e.queueOf(name)[1].Token
+			begun := time.Now()
 			e.ok(cs[0].Break(e.within(patience), name, token), "break of a waiter")
+			reader := other.granted(patient, "the writer ahead was broken")
+			e.atMost(other.at.Sub(begun), slack, "the grant to a reader after the writer ahead of it was broken")
 			e.eventually(patient, "waiting for the broken waiter to queue again", func() error {
 				if queue := e.queueOf(name); len(queue) != 3 || queue[2].Token <= token || queue[1].Token == token {
 					return errors.New(show(queue))
@@ -105,9 +108,8 @@ var loss = topic("loss",
 				return nil
 			})
 			e.release(k)
-			k = other.granted(patient, "the one ahead was broken and the holder released")
 			broken.waits("it queued again behind the one that holds")
-			e.handOver(k, broken)
+			e.handOver(reader, broken)
 		}),
 	newCase("break-unknown", "D13 C7",
 		"a break of a token that is not queued returns ErrLost and changes nothing, and one of a reader or a permit changes no other", func(e *env) {
@@ -150,7 +152,7 @@ var loss = topic("loss",
 
 // lateGrant lets a waiter wait for longer than the fixed lease that it asks for, and looks how long that is.
 func lateGrant(e *env, cs []*locker.Client, kd kind) {
-	name, ttl := e.name("late"), e.lasting()
+	name, ttl := e.name("late"), e.lasting()+shortTTL*3/4
 	k := e.take(cs[0], name)
 	p := e.queue(cs[1], name, 2, kd.options(locker.WithTTL(ttl), locker.WithoutRenewal())...)
 	token := e.queueOf(name)[1].Token

@@ -19,11 +19,11 @@ import (
 // least one mutant, and each mutant names the cases that must catch it.
 var mutants = map[mutant.Bug]string{
 	mutant.Permissive: `exclusion/mutex exclusion/mixed fairness/first-come-first-served reentry/any-order reentry/by-owner
-		reentry/concurrent reentry/not-after-loss errors/text options/group history/mutex history/mixed`,
+		reentry/not-after-loss errors/text options/group history/mutex history/mixed`,
 	mutant.TwoHolders:       `exclusion/mutex exclusion/readers-and-writers exclusion/mixed history/mutex`,
 	mutant.SharedIgnoresX:   `exclusion/writer-alone exclusion/readers-and-writers exclusion/queue-obeys-rule`,
 	mutant.LimitOffByOne:    `exclusion/permits exclusion/permits-all-used exclusion/queue-obeys-rule options/limits`,
-	mutant.ReadersExclude:   `exclusion/readers-share fairness/readers-together reentry/upgrade inspect/queue`,
+	mutant.ReadersExclude:   `exclusion/readers-share fairness/readers-together inspect/queue`,
 	mutant.LastInFirstOut:   `fairness/first-come-first-served inspect/long-queue history/mutex`,
 	mutant.ReaderPasses:     `fairness/writer-not-overtaken exclusion/queue-obeys-rule`,
 	mutant.PermitPasses:     `exclusion/queue-obeys-rule`,
@@ -41,13 +41,16 @@ var mutants = map[mutant.Bug]string{
 	mutant.PollsLater:       `fairness/hand-off-time`,
 	mutant.HeardOnce:        `fairness/hand-off-time`,
 	mutant.NoSettleOnCancel: `cancellation/writer-leaves`,
-	mutant.NeverJoined:      `fairness/joined-called-once reentry/owner-takes-over`,
+	mutant.NeverJoined:      `fairness/joined-called-once`,
 	mutant.JoinedTwice:      `fairness/joined-called-once`,
 	mutant.JoinedBlocks:     `fairness/joined-may-call`,
 	mutant.JoinedIsSilent:   `fairness/joined-may-take-long`,
 	mutant.OneReaderAtATime: `fairness/readers-together exclusion/queue-obeys-rule`,
 	mutant.FirstWaiterOnly:  `fairness/permits-of-different-limits`,
 	mutant.SharedTwice:      `ownership/acquire-asked-again`,
+	mutant.TryConflicts:     `fencing/concurrent`,
+	mutant.DeadBlock:        `expiry/crashed-waiters`,
+	mutant.BrokenBlocks:     `loss/break-waiter`,
 	mutant.TryRefusesItself: `ownership/acquire-asked-again`,
 	mutant.CutsLimits:       `options/limits`,
 	mutant.ReadersPoll:      `fairness/hand-off-time`,
@@ -83,6 +86,10 @@ var mutants = map[mutant.Bug]string{
 	mutant.ReaderWaits:       `ownership/waiter-cannot-renew`,
 	mutant.BatchOneTTL:       `ownership/renew-never-shortens`,
 	mutant.BatchLongest:      `ownership/renew-never-shortens`,
+	mutant.BatchHundred:      `ownership/renew-never-shortens`,
+	mutant.RenewSeconds:      `expiry/extended-lease reentry/lengthens`,
+	mutant.RenewWraps:        `options/lease-lengths`,
+	mutant.WaitedSeconds:     `loss/late-grant`,
 	mutant.BatchEndsAtLoss:   `ownership/renew-never-shortens`,
 	mutant.LapsedRevives:     `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.LapsedRevivesIf:   `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
@@ -90,7 +97,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.RenewWaiter:       `ownership/waiter-cannot-renew`,
 	mutant.RenewAnybody:      `ownership/strangers ownership/stale-handle ownership/stale-reader`,
 	mutant.ReleaseNothing: `cancellation/before-acquire cancellation/acquisition-only close/releases
-		close/twice inspect/empty options/invalid reentry/any-order`,
+		close/twice inspect/empty reentry/any-order`,
 	mutant.ReleaseAnybody: `ownership/strangers ownership/stale-handle ownership/stale-reader ownership/release-asked-again
 		ownership/release-delayed`,
 	mutant.ReleaseByToken:  `ownership/waiter-released cancellation/answer-lost cancellation/any-moment`,
@@ -106,8 +113,8 @@ var mutants = map[mutant.Bug]string{
 	mutant.TokensAtGrant:      `fencing/after-waiting expiry/long-waiter`,
 	mutant.TokensShared:       `fencing/shared fencing/concurrent`,
 	mutant.TokensAtOnce:       `fencing/concurrent`,
-	mutant.TokensOnRestart:    `fencing/after-restart fencing/after-restart-beside-last`,
-	mutant.TokensFromQueue:    `fencing/after-restart fencing/after-restart-beside-earlier`,
+	mutant.TokensOnRestart:    `fencing/after-restart`,
+	mutant.TokensFromQueue:    `fencing/after-restart`,
 
 	mutant.DeadStay:       `expiry/crashed-waiters expiry/crashed-waiters-leave outage/waiter-queues-again`,
 	mutant.PatientStay:    `expiry/crashed-waiters-leave`,
@@ -118,11 +125,11 @@ var mutants = map[mutant.Bug]string{
 	mutant.SilentOutage:   `outage/down-while-queued outage/cut-while-queued`,
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant ownership/release-delayed limits/outage-is-not-contention
-		outage/release-while-down outage/stall-while-held`,
-	mutant.LostIfUnknown: `errors/unknown-is-not-lost errors/driver-cut-off`,
-	mutant.IgnoresContext: `errors/unknown-is-not-lost cancellation/cut-while-asking errors/store-unreachable errors/driver-cut-off
+		limits/down-is-unavailable outage/stall-while-held`,
+	mutant.LostIfUnknown: `errors/unknown-is-not-lost errors/return-in-time`,
+	mutant.IgnoresContext: `errors/unknown-is-not-lost cancellation/cut-while-asking errors/store-unreachable errors/return-in-time
 		outage/stalled outage/close-while-down`,
-	mutant.NeverReturns:    `errors/unknown-is-not-lost errors/driver-cut-off errors/return-in-time errors/no-ticket-is-true`,
+	mutant.NeverReturns:    `errors/unknown-is-not-lost errors/return-in-time errors/no-ticket-is-true`,
 	mutant.NoCause:         `errors/unknown-is-not-lost errors/return-in-time`,
 	mutant.WaitUnavailable: `errors/unknown-is-not-lost`,
 	mutant.ReturnsLate:     `errors/return-in-time`,
@@ -146,7 +153,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.ShortensNoReader: `min-hold/shortened`,
 	mutant.ShortensWaiter:   `min-hold/not-lengthened`,
 	mutant.ShortensAnybody:  `min-hold/not-lengthened`,
-	mutant.ShortenGuesses:   `errors/driver-cut-off errors/return-in-time`,
+	mutant.ShortenGuesses:   `errors/return-in-time`,
 	mutant.BreakCause:       `loss/break-notifies-holder`,
 
 	mutant.FoldsCase:    `names/distinct names/any-string`,
@@ -160,7 +167,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.FoldsAccents: `names/distinct`,
 
 	mutant.Unordered:      `inspect/queue inspect/long-queue`,
-	mutant.NoNotes:        `inspect/queue options/nil options/awkward-texts`,
+	mutant.NoNotes:        `inspect/queue options/awkward-texts`,
 	mutant.CutsTexts:      `options/awkward-texts`,
 	mutant.CutsOfReaders:  `options/awkward-texts`,
 	mutant.RenewedNotes:   `inspect/remaining`,
@@ -187,7 +194,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.BreakCuts:      `loss/break-unknown`,
 	mutant.BreakTellsAll:  `loss/break-unknown`,
 	mutant.BreakOwnSilent: `loss/break-unknown`,
-	mutant.BreakGuesses:   `errors/driver-cut-off errors/return-in-time`,
+	mutant.BreakGuesses:   `errors/return-in-time`,
 
 	mutant.CloseHangs:        `close/driver-unblocks`,
 	mutant.CloseWaits:        `close/in-time`,

@@ -41,7 +41,7 @@ var endedWaits = topic("outage",
 			c, s := e.client(), e.server()
 			e.endsAreUnavailable(c, "down", s.kill, s.start)
 			e.endsAreUnavailable(c, "silent", s.pause, s.resume)
-		}).needs(NeedServer).at(ownStore),
+		}).needs(NeedServer).at(ownStore).waitsLong(),
 )
 
 // A waitEnd is one way in which a wait ends without a grant.

@@ -37,7 +37,7 @@ var lapses = topic("ownership",
 			for _, l := range ls {
 				l.check(e, d, other)
 			}
-		}).needs(NeedLink),
+		}).needs(NeedLink).waitsLong(),
 )
 
 // lapse is a lease that ends, and is renewed afterwards.

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/lockerproject/locker"
@@ -29,23 +28,6 @@ var reentry = topic("reentry",
 			next := p.granted(patient, "the holder released")
 			e.grows(inner.Token(), next.Token())
 			e.release(next)
-		}),
-	newCase("upgrade", "C5",
-		"a reader that wants to write gets ErrUpgrade at once and keeps the lock", func(e *env) {
-			name, cs := e.name("upgrade"), e.clients(2)
-			r := e.take(cs[0], name, locker.Shared(), locker.WithOwner("alice"))
-			begun := time.Now()
-			e.is(errOf(cs[0].Acquire(r.Context(e.ctx), name)), locker.ErrUpgrade, "a reader that asks to write, by context")
-			e.is(errOf(cs[0].Acquire(e.ctx, name, locker.WithOwner("alice"))), locker.ErrUpgrade, "a reader that asks to write, by owner")
-			e.is(errOf(cs[0].TryAcquire(e.ctx, name, locker.WithOwner("alice"))), locker.ErrUpgrade, "a reader that tries to write")
-			e.atMost(time.Since(begun), slack, "ErrUpgrade")
-			e.holds(r, "after it asked to write")
-			e.oneTicket(r)
-			again := e.reenters(r.Context(e.ctx), cs[0], r, locker.Shared())
-			other := e.takeNow(cs[1], name, locker.Shared())
-			e.release(r)
-			e.refused(cs[1], name)
-			e.release(again, other)
 		}),
 	newCase("any-order", "D13 C4 C5",
 		"Acquire under the lock's context re-enters at once, with the same token, before all waiters, also as a reader; handles are released in any order, each once, and the ticket with the last", func(e *env) {
@@ -86,23 +68,6 @@ var reentry = topic("reentry",
 			e.refused(cs[0], name)
 			e.release(next)
 		}),
-	newCase("concurrent", "C5",
-		"many goroutines that acquire for one owner at the same time share one ticket", func(e *env) {
-			const n = 16
-			name, cs := e.name("many"), e.clients(2)
-			locks := make([]*locker.Lock, n)
-			e.each(n, func(i int) { locks[i] = e.take(cs[0], name, locker.WithOwner("crew")) })
-			e.oneTicket(locks[0])
-			for _, k := range locks {
-				if k.Token() != locks[0].Token() {
-					e.failf("one owner got tokens %d and %d", k.Token(), locks[0].Token())
-				}
-			}
-			p := e.queue(cs[1], name, 2)
-			e.each(n-1, func(i int) { e.release(locks[i+1]) })
-			p.waits("one handle is held")
-			e.handOver(locks[0], p)
-		}),
 	newCase("lengthens", "D12 C5",
 		"re-entry with a longer TTL lengthens the lease in the store; with a shorter one it changes nothing", func(e *env) {
 			cs, ttl, before := e.clients(2), e.lasting(), time.Now()
@@ -132,29 +97,6 @@ var reentry = topic("reentry",
 			e.is(outer.Release(e.ctx), locker.ErrLost, "release of the lost handle")
 			e.holds(k, "after the release of the lost handle")
 			e.release(k)
-		}),
-	newCase("owner-takes-over", "D7 C5",
-		"TryAcquire by an owner returns at once while one goroutine of that owner takes over the wait of another", func(e *env) {
-			name := e.name("owner")
-			me := locker.WithOwner("me")
-			c := e.client()
-			k := e.take(e.client(), name)
-			first := e.queue(c, name, 2, me)
-			second := e.acquire(c, name, me)
-			e.sleep(slack / 10)
-			token := e.queueOf(name)[1].Token
-			first.cancel(errChanged)
-			_ = first.ended(slacks(2), "it was cancelled")
-			e.eventually(patient, "waiting for the second to take over", func() error {
-				if q := e.queueOf(name); len(q) != 2 || q[1].Token == token {
-					return errors.New(show(q))
-				}
-				return nil
-			})
-			begun := time.Now()
-			e.is(errOf(c.TryAcquire(e.within(patience), name, me)), locker.ErrNotAcquired, "TryAcquire by an owner that waits")
-			e.atMost(time.Since(begun), 2*slack, "TryAcquire by an owner that waits")
-			e.handOver(k, second)
 		}),
 )
 

@@ -37,14 +37,21 @@ func Run(t *testing.T, h Harness) {
 		}
 	}
 	for _, r := range results {
-		if testing.Short() && !h.Bubble && r.Case.place == quietStore && r.Except == "" {
+		if testing.Short() && !h.Bubble && r.Case.Needs&NeedKeys != 0 && r.Except == "" {
 			r.Except = "-short leaves out what waits for the minute of D18"
 		}
 	}
-	if !h.Bubble && all {
+	n := untilBeside(results)
+	for _, r := range results[:n] {
+		t.Run(r.Case.String(), r.report)
+	}
+	if all && h.Parallel {
+		t.Parallel()
+	}
+	if all && !h.Bubble {
 		defer ahead(context.Background(), h, results, func(*result) {})()
 	}
-	for _, r := range results {
+	for _, r := range results[n:] {
 		t.Run(r.Case.String(), r.report)
 	}
 	if all {
@@ -72,11 +79,20 @@ func resultsOf(cases []Case, h Harness) []*result {
 	own := newStores(h)
 	for i, c := range cases {
 		results[i] = &result{h: h, Result: Result{Case: c, Missing: c.Needs.missing(h), Except: h.Except[c.String()]}}
-		if c.place.ofOwn() {
+		if c.place == ownStore {
 			results[i].stores = own
 		}
 	}
 	return results
+}
+
+// untilBeside returns how many results are of cases that run alone. They come first.
+func untilBeside(results []*result) int {
+	n := slices.IndexFunc(results, func(r *result) bool { return r.Case.place != alone })
+	if n < 0 {
+		return len(results)
+	}
+	return n
 }
 
 // summary says how many cases passed, and which fields of the harness the others

@@ -20,6 +20,7 @@ func TestConformance(t *testing.T) {
 		return harness(t, testbed.DynamoDB(t, testbed.Faults())), nil
 	}
 	h.AtOnce = 6 // more keep its processor busy
+	h.Parallel = true
 	conformance.Run(t, h)
 }
 

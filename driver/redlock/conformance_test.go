@@ -98,5 +98,6 @@ func harness(t *testing.T) conformance.Harness {
 func TestConformance(t *testing.T) {
 	h := harness(t)
 	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	h.Parallel = true
 	conformance.Run(t, h)
 }

@@ -20,6 +20,7 @@ import (
 func TestConformance(t *testing.T) {
 	h := harness(t)
 	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t), nil }
+	h.Parallel = true
 	conformance.Run(t, h)
 }
 

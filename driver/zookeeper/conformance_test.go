@@ -48,6 +48,7 @@ func harness(t *testing.T, session time.Duration) conformance.Harness {
 func TestConformance(t *testing.T) {
 	h := harness(t, 12*time.Second)
 	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t, 20*time.Second), nil }
+	h.Parallel = true
 	conformance.Run(t, h)
 }
 

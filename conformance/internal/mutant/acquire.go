@@ -103,6 +103,9 @@ func (d *Driver) take(r driver.Request) (*ticket, error) {
 		}
 	}
 	now := time.Now()
+	if s.has(TryConflicts) && !r.Wait && slices.ContainsFunc(q.tickets, func(t *ticket) bool { return !t.r.Wait && t.d != d && t.queued.Equal(now) }) {
+		return nil, driver.ErrNotAcquired
+	}
 	if !r.Shared {
 		s.exclusives++
 	}
@@ -324,6 +327,8 @@ func (s *Store) leaseOf(t *ticket) time.Duration {
 	case s.has(ReadersEarly) && t.r.Shared && t.r.Limit == 0, s.has(PermitsEarly) && t.r.Limit > 0, s.has(TriesEarly) && !t.r.Wait,
 		s.has(WaitedEarly) && t.r.Shared && t.since.After(t.queued):
 		return t.r.TTL * 6 / 10
+	case s.has(WaitedSeconds) && t.since.After(t.queued):
+		return max(t.r.TTL.Truncate(time.Second), time.Second)
 	}
 	return t.r.TTL
 }

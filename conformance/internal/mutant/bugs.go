@@ -39,6 +39,9 @@ const (
 	OneReaderAtATime Bug = "a release grants one waiter, though several may hold"
 	FirstWaiterOnly  Bug = "a release grants nobody after a waiter that is still blocked"
 	SharedTwice      Bug = "a reader's request asked again queues a second ticket"
+	TryConflicts     Bug = "a request that does not wait is refused if another comes at the same moment"
+	DeadBlock        Bug = "a waiter that has died does not let those behind it through"
+	BrokenBlocks     Bug = "a waiter that is broken does not let those behind it through"
 	TryRefusesItself Bug = "a request that does not wait, asked again, is refused because of its own ticket"
 
 	// Of leases.
@@ -81,6 +84,10 @@ const (
 	ReaderWaits       Bug = "Renew of a waiting reader answers nil"
 	BatchOneTTL       Bug = "RenewAll renews all for the first TTL"
 	BatchLongest      Bug = "RenewAll renews all for the longest TTL"
+	BatchHundred      Bug = "RenewAll renews a hundred leases"
+	RenewSeconds      Bug = "renewals are rounded down to seconds"
+	RenewWraps        Bug = "renewals are 32 bits of milliseconds"
+	WaitedSeconds     Bug = "the lease of a waiter is rounded down to seconds"
 	BatchEndsAtLoss   Bug = "RenewAll renews nothing after a lease that is lost"
 
 	// Of tokens.

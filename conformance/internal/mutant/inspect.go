@@ -37,6 +37,7 @@ func (d *Driver) Break(ctx context.Context, name string, token uint64) error {
 		}
 		broken = q.tickets[i]
 		q.remove(broken)
+		q.stuck = !broken.held && d.s.has(BrokenBlocks)
 		if d.s.has(BreakKeys) {
 			d.s.left[name] = true
 		}

@@ -41,6 +41,12 @@ func (d *Driver) renew(h driver.Hold, ttl time.Duration, batch bool) error {
 	if s.has(ReadersRenewed) && t.r.Shared {
 		ttl = ttl * 6 / 10
 	}
+	switch s.bug {
+	case RenewSeconds:
+		ttl = max(ttl.Truncate(time.Second), time.Second)
+	case RenewWraps:
+		ttl %= 1 << 32 * time.Millisecond
+	}
 	until := time.Now().Add(s.lease(ttl))
 	switch s.bug {
 	case RenewKeys:
@@ -78,6 +84,9 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	err := d.ask(ctx, func() error {
 		answers := make([]error, len(rs))
 		for i, r := range rs {
+			if d.s.has(BatchHundred) && i == 100 {
+				break
+			}
 			answers[i] = d.renew(r.Hold, d.s.batchTTL(rs, i), true)
 			if d.s.has(BatchEndsAtLoss) && answers[i] != nil {
 				break

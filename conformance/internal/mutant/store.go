@@ -269,6 +269,7 @@ func (q *queue) expire(now time.Time) {
 	for _, t := range slices.Clone(q.tickets) {
 		if over, at := q.over(t); over && !now.Before(at) {
 			q.remove(t)
+			q.stuck = q.stuck || !t.held && q.s.has(DeadBlock)
 			q.s.lapse(t)
 			if t.held && q.s.has(TokensBackOnExpiry) {
 				q.s.last = t.token - 1
