@@ -206,6 +206,7 @@ func (o *oracle) released(c *call, err error) {
 				gone = latest(gone, p.gone)
 			}
 			p.gone = gone
+			o.goesLater(p)
 			if !p.hold.alive() && !errors.Is(err, locker.ErrLost) {
 				o.mustGo(p, removeTime)
 			}
@@ -245,6 +246,21 @@ func (o *oracle) goneAfter(p *part, err error) time.Time {
 		gone = gone.Add(o.slack(c))
 	}
 	return gone
+}
+
+// goesLater has a ticket that is kept for its minimum hold stay for longer if there is a fault until it is removed. With mu held.
+func (o *oracle) goesLater(p *part) {
+	if p.c.s.minHold == 0 || !p.gone.After(time.Now()) {
+		return
+	}
+	o.w.at(p.gone, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if now := time.Now(); o.w.disturbed(p.c.p.name, p.releasing, now) {
+			p.gone = latest(p.gone, now.Add(o.slack(p.c)))
+			p.hold.gone = p.gone
+		}
+	})
 }
 
 // slack is how long a ticket may stay whose owner cannot remove it.
