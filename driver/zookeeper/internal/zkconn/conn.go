@@ -26,6 +26,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/life"
 )
 
@@ -228,6 +229,8 @@ func (c *Conn) logIn(ctx context.Context) error {
 		return nil
 	case ctx.Err() != nil:
 		return c.EndError(ctx)
+	case c.life.Closed():
+		return driver.ErrClosed
 	}
 	return c.explain(err)
 }
