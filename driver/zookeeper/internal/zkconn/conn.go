@@ -227,10 +227,10 @@ func (c *Conn) logIn(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
-		return c.EndError(ctx)
 	case c.life.Closed():
 		return driver.ErrClosed
+	case ctx.Err() != nil:
+		return c.EndError(ctx)
 	}
 	return c.explain(err)
 }
