@@ -36,19 +36,17 @@ func (d *Driver) Acquire(ctx context.Context, r driver.Request) (driver.Grant, e
 
 // canKeep refuses a minimum hold that a session cannot give. Only the session keeps a
 // ticket, so after the end of the client the ticket stays until the session times out,
-// if nobody has ended the session. A user's connection would end the session, or keep it
-// for ever.
-func (d *Driver) canKeep(least time.Duration, s *zkconn.Session) error {
-	switch most := s.Lease(); {
-	case least == 0:
-	case !d.conn.Own():
-		return fmt.Errorf("%w: a minimum hold on a connection that is not the driver's own; open the store by URL", driver.ErrUnsupported)
-	case least > most:
+// if nobody has ended the session.
+func canKeep(least time.Duration, s *zkconn.Session) error {
+	if most := s.Lease(); least > most {
 		return fmt.Errorf("%w: a minimum hold of %v: a session of %v keeps a ticket for %v at most",
 			driver.ErrUnsupported, least, s.Timeout(), most)
 	}
 	return nil
 }
+
+// errNotOwn refuses a minimum hold on a user's connection, which would end the session, or keep it for ever.
+var errNotOwn = fmt.Errorf("%w: a minimum hold on a connection that is not the driver's own; open the store by URL", driver.ErrUnsupported)
 
 // mayHave reports whether an earlier request has left a ticket of that ID, or may have.
 func (d *Driver) mayHave(id string) bool {
@@ -92,6 +90,9 @@ type enqueueing struct {
 // enqueue queues a ticket. A request that does not wait gets ErrNotAcquired, and no
 // ticket, if it would have to wait.
 func (e *enqueueing) enqueue(ctx context.Context) error {
+	if e.r.MinHold > 0 && !e.d.conn.Own() {
+		return errNotOwn
+	}
 	if e.t = e.d.ticketOf(e.r.Hold(0)); e.t != nil {
 		return nil // a repeated request
 	}
@@ -120,7 +121,7 @@ func (e *enqueueing) step(ctx context.Context) error {
 	d := e.d
 	before, err := d.conn.Present(ctx)
 	if err == nil {
-		err = d.canKeep(e.r.MinHold, before)
+		err = canKeep(e.r.MinHold, before)
 	}
 	if err == nil {
 		err = d.agree(ctx, true)

@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/zookeeper"
 	"github.com/lockerproject/locker/internal/testbed"
 )
 
@@ -59,5 +62,22 @@ func TestMinHoldDuringElection(t *testing.T) {
 	g := must[driver.Grant](t)(d.Acquire(ctx, r))
 	if err := d.Release(ctx, r.Hold(g.Token)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestMinHoldOfOthersDuringOutage: a user's connection cannot keep a minimum hold. That needs no answer of a server.
+func TestMinHoldOfOthersDuringOutage(t *testing.T) {
+	t.Parallel()
+	conn, events, err := zk.Connect([]string{fmt.Sprintf("127.0.0.1:%d", testbed.Port(t))}, session, zk.WithLogInfo(false), zk.WithLogger(quiet{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	d := must[*zookeeper.Driver](t)(zookeeper.New(conn, events))
+	defer d.Close()
+	r := request("x", "kept-1")
+	r.MinHold = time.Second
+	if _, err := d.Acquire(ctxFor(t, 30*time.Second), r); !errors.Is(err, driver.ErrUnsupported) || !errors.Is(err, driver.ErrNoTicket) {
+		t.Errorf("a minimum hold: %v, want ErrUnsupported", err)
 	}
 }

@@ -29,12 +29,19 @@ func (d *Driver) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 			continue
 		}
 		t := d.ticketOf(r.Hold)
-		if errs[i], tickets[i] = d.renewed(t, r), t; errs[i] == nil && !d.isWatched(t) {
+		if t != nil {
+			errs[i], tickets[i] = d.renewed(t, r), t
+		}
+		if errs[i] == nil && (t == nil || !d.isWatched(t)) {
 			unsure = append(unsure, i)
 		}
 	}
 	_, _ = each(unsure, func(i int) (struct{}, error) {
-		errs[i] = d.lookFor(ctx, tickets[i])
+		if t := tickets[i]; t != nil {
+			errs[i] = d.lookFor(ctx, t)
+		} else if _, errs[i] = d.findTicket(ctx, rs[i].Hold); errs[i] == nil {
+			errs[i] = errForeign
+		}
 		return struct{}{}, nil
 	})
 	return errs
@@ -71,12 +78,8 @@ func (d *Driver) lookFor(ctx context.Context, t *ticket) error {
 	return nil
 }
 
-// renewed renews the lease of a ticket, after the session was confirmed. There is no ticket if the driver has forgotten it, since
-// the store has said that it is gone, or if it is another driver's, which alone can renew it.
+// renewed renews the lease of a ticket, after the session was confirmed.
 func (d *Driver) renewed(t *ticket, r driver.Renewal) error {
-	if t == nil {
-		return errNotQueued
-	}
 	now := time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -29,6 +29,8 @@ var (
 	// errShortened is the cause of the loss of a lease that is longer than its session is sure to last.
 	errShortened = fmt.Errorf("%w: the server has shortened the session", driver.ErrLost)
 	errNotQueued = fmt.Errorf("%w: no such ticket is queued", driver.ErrLost)
+	// errForeign refuses the renewal of a ticket that is queued, and that this driver does not have.
+	errForeign = fmt.Errorf("%w: the ticket belongs to another session, which alone can renew it", driver.ErrUnsupported)
 )
 
 // startWatching starts the background task unless it runs. With mu held.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/life"
 )
 
@@ -226,6 +227,8 @@ func (c *Conn) logIn(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
+	case c.life.Closed():
+		return driver.ErrClosed
 	case ctx.Err() != nil:
 		return c.EndError(ctx)
 	}
