@@ -80,7 +80,7 @@ type nodeState struct {
 }
 
 // Enter begins the heartbeats of a ticket that was queued by a request sent at asked. outlooks
-// are what the nodes have answered then, in their order.
+// are what the nodes have answered then, in their order. A majority has, so no earlier error counts.
 func (h *Heartbeats) Enter(name, ticket string, asked time.Time, outlooks ...Outlook) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,6 +96,9 @@ func (h *Heartbeats) Enter(name, ticket string, asked time.Time, outlooks ...Out
 		h.names[name] = w
 	}
 	w.tickets[ticket] = time.Now()
+	for i := range w.nodes {
+		w.nodes[i].err = nil
+	}
 	for i, o := range outlooks {
 		if o.Poll {
 			w.nodes[i].take(o)

@@ -191,6 +191,26 @@ func TestHeartbeatsFarAndEarly(t *testing.T) {
 	}
 }
 
+// A ticket that is queued is an answer: what heartbeats met before is over. A node that is away still is so at the next one.
+func TestQueuedIsAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(1)
+		defer f.h.Close()
+		down := errors.New("down")
+		f.h.Enter("a", "x1", time.Now())
+		f.set(0, func(int) (any, error) { return nil, down })
+		f.wait(1050 * ms)
+		f.h.Enter("a", "x2", time.Now())
+		if err := f.h.Errs("a")[0]; err != nil {
+			t.Errorf("after the answer: %v", err)
+		}
+		f.wait(retryAfter)
+		if err := f.h.Errs("a")[0]; !errors.Is(err, down) {
+			t.Errorf("at the next heartbeat: %v", err)
+		}
+	})
+}
+
 // A heartbeat that has failed, and asked for all tickets of a process, is repeated for all: also of those that were few then.
 func TestFailedHeartbeatForAll(t *testing.T) {
 	for _, then := range []int{100, 10} {
