@@ -19,6 +19,7 @@ func conform(t *testing.T, start func(testing.TB, ...testbed.Option) *testbed.Se
 	t.Helper()
 	h := harness(t, start)
 	h.NewServer = func(context.Context) (conformance.Harness, error) { return harness(t, start), nil }
+	h.Parallel = true
 	conformance.Run(t, h)
 }
 

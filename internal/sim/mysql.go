@@ -250,7 +250,7 @@ func lockName(server uint64, connection int64) string {
 	return fmt.Sprintf("locker.%d.%d", server, connection)
 }
 
-// myDSN is how all processes reach the server.
+// myConfig is how all processes reach the server.
 func myConfig() *gomysql.Config {
 	c := gomysql.NewConfig()
 	c.User, c.DBName, c.Net, c.Addr, c.Timeout = "locker", "locker", "sim", "mysql", 5*time.Second
