@@ -131,6 +131,7 @@ func (a *acquisition) queue() (*Lock, error) {
 		case errors.Is(err, driver.ErrLost), a.sure && errors.Is(err, ErrUnavailable):
 			rejoins = true
 			a.c.notify(a.parent, a.event(EventRejoined, err))
+			a.setDue()
 		case !rejoins || !errors.Is(err, ErrUnavailable):
 			return nil, err
 		}
@@ -269,6 +270,7 @@ func (a *acquisition) renewFirst(g driver.Grant, came, validUntil time.Time) (*L
 		ctx, cancel = context.WithTimeout(usual, max(validUntil.Sub(asked)/3, leastPatience))
 		defer cancel()
 	}
+	a.setDue()
 	if err == nil {
 		err = c.d.Renew(ctx, a.req.Hold(g.Token), a.req.TTL)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/internal/marked"
 )
 
@@ -32,6 +33,7 @@ type call struct {
 	limit  *time.Timer // the wait limit
 	queued bool        // the store has confirmed that the ticket is queued
 	watch  bool        // meanwhile the core asks whether the store answers
+	due    time.Time   // queued: since when the store owes an answer all the same; zero: it owes none
 	ended  bool        // the call has returned
 }
 
@@ -199,8 +201,16 @@ func (c *call) setQueued(watch bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.setWaiting(true, watch)
-	c.asked = time.Time{}
+	c.asked, c.due = time.Time{}, time.Time{}
 	c.stopAnswerTimer()
+}
+
+// setDue records that a call that was queued asks the store again, for another ticket or to
+// confirm a grant. There is no bound for the answer, but its absence is an outage.
+func (c *call) setDue() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.due = time.Now()
 }
 
 // setWaiting sets queued, and has the core watch the store while watch is set. With mu held.
@@ -214,14 +224,17 @@ func (c *call) setWaiting(queued, watch bool) {
 	c.queued, c.watch = queued, watch
 }
 
-// away returns why the store counts as away; nil: it does not, or is not asked for this call.
+// away returns why the store counts as away; nil: it does not, or nobody asks it for this call.
 func (c *call) away() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.watch {
-		return nil
+	switch {
+	case c.watch:
+		return c.core.away()
+	case !c.due.IsZero() && time.Since(c.due) >= pingBound:
+		return driver.Unavailable(noAnswer(pingBound))
 	}
-	return c.core.away()
+	return nil
 }
 
 func (c *call) isQueued() bool {

@@ -62,9 +62,9 @@
 //     [*DoError] has what the function returned.
 //
 // While calls of a Client are queued, it asks the store for a sign of life once a second,
-// with one small read for all of them, unless the driver's own requests show one. A store that has not answered that for a second,
-// nor any acquisition or renewal meanwhile, counts as away. So for a waiter two seconds of
-// silence are an outage; a shorter one may not be.
+// with one small read for all of them, unless the driver's own requests show one. A store
+// that has not answered that for a second, nor any acquisition or renewal meanwhile, counts
+// as away. So for a waiter two seconds of silence are an outage; a shorter one may not be.
 //
 // # Inside the package
 //

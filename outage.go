@@ -15,7 +15,8 @@ import (
 // what is silent (driver.Bounds.Silence): every pingInterval, once for all other waiters.
 // The store counts as away when it has not answered within pingBound, or the answer is
 // ErrUnavailable, until it answers again. A store that has answered an acquisition or a
-// renewal of this Client since the ping was sent is busy, not away.
+// renewal of this Client since the ping was sent is busy, not away. The driver speaks only for
+// the wait itself: a call that asks again (call.setDue) gives the store pingBound, too.
 const (
 	pingInterval = time.Second
 	pingBound    = time.Second

@@ -146,12 +146,46 @@ func TestOutageWithALateGrant(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}
-		l := locker.New(&mute{s})
-		defer l.Close()
-		_, err := l.Acquire(t.Context(), "x", locker.WithTTL(time.Second), locker.WithWait(8*time.Second))
-		want(t, err, locker.ErrNotAcquired)
-		want(t, err, locker.ErrUnavailable)
+		for _, d := range []driver.Driver{&mute{s}, tellingStub{s}} {
+			l := locker.New(d)
+			defer l.Close()
+			_, err := l.Acquire(t.Context(), "x", locker.WithTTL(time.Second), locker.WithWait(8*time.Second))
+			want(t, err, locker.ErrNotAcquired)
+			want(t, err, locker.ErrUnavailable)
+		}
 	})
+}
+
+// tellingStub is a stub whose driver says by itself what is silent, while a ticket is queued.
+type tellingStub struct{ *stub }
+
+func (tellingStub) Bounds(ttl time.Duration) driver.Bounds { return telling{}.Bounds(ttl) }
+
+// A wait that ends while the store does not answer the next request for a ticket that was lost says so.
+func TestOutageWhileQueueingAgain(t *testing.T) {
+	for silence, away := range map[time.Duration]bool{500 * time.Millisecond: false, 2 * time.Second: true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStub()
+			s.acquire = func(_ context.Context, r driver.Request, _ acquireFunc) (driver.Grant, error) {
+				r.Joined()
+				s.set(func(s *stub) {
+					s.acquire = func(ctx context.Context, _ driver.Request, _ acquireFunc) (driver.Grant, error) {
+						<-ctx.Done()
+						return driver.Grant{}, context.Cause(ctx)
+					}
+				})
+				time.Sleep(2 * time.Second)
+				return driver.Grant{}, driver.ErrLost
+			}
+			l := locker.New(tellingStub{s})
+			defer l.Close()
+			_, err := l.Acquire(t.Context(), "x", locker.WithWait(2*time.Second+silence))
+			want(t, err, locker.ErrNotAcquired)
+			if errors.Is(err, locker.ErrUnavailable) != away {
+				t.Errorf("silent for %v: %v", silence, err)
+			}
+		})
+	}
 }
 
 // While goroutines wait, the Client asks the store once a second, however many they are.

@@ -171,7 +171,8 @@ func (m *AllDriver) partLost(h driver.Hold, cause error) {
 }
 
 // Bounds implements driver.Bounder: the worst bounds of the parts. A waiter that died while
-// it held the name on the first stores delays the queue as a dead holder does.
+// it held the name on the first stores delays the queue as a dead holder does. There is no
+// Silence: a wait on one part says nothing of the others, so the core asks all of them.
 func (m *AllDriver) Bounds(ttl time.Duration) driver.Bounds {
 	var all driver.Bounds
 	for _, d := range m.parts {

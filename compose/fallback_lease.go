@@ -161,7 +161,8 @@ func (f *FallbackDriver) Ping(ctx context.Context) error {
 	return f.either(ctx, func(ctx context.Context, _ int, d driver.Driver) error { return ping(ctx, d) })
 }
 
-// Bounds implements driver.Bounder: the worse of both.
+// Bounds implements driver.Bounder: the worse of both. There is no Silence: what the core asks
+// while calls wait shows soon that a store is away.
 func (f *FallbackDriver) Bounds(ttl time.Duration) driver.Bounds {
 	a, b := driver.BoundsOf(f.stores[primary], ttl), driver.BoundsOf(f.stores[secondary], ttl)
 	return driver.Bounds{

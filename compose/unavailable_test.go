@@ -114,6 +114,12 @@ func TestUnavailableWhileQueued(t *testing.T) {
 // of the others has more than the end of the context, too.
 type waits struct{ *flaky }
 
+func (w waits) Bounds(ttl time.Duration) driver.Bounds {
+	b := w.flaky.Bounds(ttl)
+	b.Silence = time.Second
+	return b
+}
+
 func (w waits) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {
 	queued := false
 	if joined := r.Joined; joined != nil {

@@ -10,7 +10,6 @@ import (
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/internal/marked"
 )
 
 var errOtherBoot = errors.New("the file has been taken over since the machine was booted, by another machine or kernel that shares it")
@@ -47,15 +46,21 @@ var refused = map[int]string{
 	codes.SQLITE_AUTH:     "this user may not open the file, or write to its folder",
 }
 
+// cannotOpen is SQLite's error with the reason of the system. SQLite's text has another: "out of memory".
+type cannotOpen struct{ reason, err error }
+
+func (e *cannotOpen) Error() string   { return e.reason.Error() }
+func (e *cannotOpen) Unwrap() []error { return []error{e.err, e.reason} }
+
 // explain adds the path and the explanation to an error of SQLite.
 func (s *store) explain(err error) error {
 	c := code(err)
 	if c == 0 {
 		return err
 	}
-	if c == codes.SQLITE_CANTOPEN { // the reason is the system's: SQLite's text has another, "out of memory"
+	if c == codes.SQLITE_CANTOPEN {
 		reason := cmp.Or(mayOpen(s.file), mayWrite(filepath.Dir(s.file)), errors.New("it cannot be opened"))
-		err = &marked.Error{Err: reason, Sentinel: err}
+		err = &cannotOpen{reason, err}
 	}
 	if text := cmp.Or(unavailable[c], refused[c]); text != "" {
 		err = fmt.Errorf("%s: %w", text, err)

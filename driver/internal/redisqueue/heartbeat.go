@@ -21,8 +21,8 @@ const (
 	sampleSize = 16                    // tickets that a heartbeat asks for
 )
 
-// errNoAnswer is the error of a node that has not answered when the next heartbeat is due.
-var errNoAnswer = driver.Unavailable(errors.New("no answer since the last heartbeat"))
+// errNoAnswer is the error of a node that has not answered a heartbeat for as long as the interval.
+var errNoAnswer = driver.Unavailable(errors.New("no answer to the last heartbeat"))
 
 // Heartbeats sends each node a heartbeat, once a second for each name that this process
 // waits for. It says that this process lives and wants its tickets, and asks for the state
@@ -70,17 +70,17 @@ type waiting struct {
 
 // nodeState is what one node has answered about a queue.
 type nodeState struct {
-	asked   bool      // a heartbeat is under way
+	asked   time.Time // when the heartbeat that is under way was sent; zero: none is
 	forAll  bool      // it asks after all tickets
 	all     bool      // the next one does
-	err     error     // of the last heartbeat
+	err     error     // of the last heartbeat that has ended
 	seen    time.Time // when the last heartbeat that was answered was sent
 	moves   time.Time // when the queue may move by itself; zero: never
 	foreign bool      // another library holds
 }
 
 // Enter begins the heartbeats of a ticket that was queued by a request sent at asked. outlooks
-// are what the nodes have answered then, in their order.
+// are what the nodes have answered then, in their order. A majority has, so no earlier error counts.
 func (h *Heartbeats) Enter(name, ticket string, asked time.Time, outlooks ...Outlook) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,6 +96,9 @@ func (h *Heartbeats) Enter(name, ticket string, asked time.Time, outlooks ...Out
 		h.names[name] = w
 	}
 	w.tickets[ticket] = time.Now()
+	for i := range w.nodes {
+		w.nodes[i].err = nil
+	}
 	for i, o := range outlooks {
 		if o.Poll {
 			w.nodes[i].take(o)
@@ -147,14 +150,17 @@ func (h *Heartbeats) Recheck() {
 	}
 }
 
-// Errs returns, for each node, the error of the last heartbeat for a name.
+// Errs returns, for each node, the error of the last heartbeat for a name. A heartbeat may be due early, so a node that has not
+// answered yet has failed only after the usual interval.
 func (h *Heartbeats) Errs(name string) []error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	errs := make([]error, h.Nodes)
 	if w := h.names[name]; w != nil {
-		for i := range w.nodes {
-			errs[i] = w.nodes[i].err
+		for i, p := range w.nodes {
+			if errs[i] = p.err; p.err == nil && !p.asked.IsZero() && time.Since(p.asked) >= Heartbeat {
+				errs[i] = errNoAnswer
+			}
 		}
 	}
 	return errs
@@ -209,7 +215,7 @@ func (p *nodeState) take(o Outlook) {
 // plan schedules the next heartbeat by what the nodes have answered. With mu held.
 func (h *Heartbeats) plan(w *waiting) {
 	h.at(w, w.last.Add(Heartbeat))
-	if h.Unnotified != nil && h.Unnotified() && !w.nodes[0].asked { // else the answer plans again
+	if h.Unnotified != nil && h.Unnotified() && w.nodes[0].asked.IsZero() { // else the answer plans again
 		w.askAll()
 		h.at(w, w.last.Add(pollAlways))
 	}
@@ -268,12 +274,10 @@ func (h *Heartbeats) send(w *waiting) {
 		p := &w.nodes[i]
 		foreign = foreign || p.foreign
 		p.moves, p.foreign = time.Time{}, false
-		if !p.asked {
-			p.asked = true
+		if p.asked.IsZero() {
+			p.asked = begun
 			asked[i] = w.sample(p.all)
 			p.forAll, p.all = p.all, false
-		} else if p.err == nil {
-			p.err = errNoAnswer
 		}
 	}
 	w.poll = min(2*max(w.poll, pollFirst/2), pollMost)
@@ -313,7 +317,7 @@ func (h *Heartbeats) answer(w *waiting, node int, begun time.Time, asked []strin
 	}
 	h.mu.Lock()
 	p := &w.nodes[node]
-	p.asked = false
+	p.asked = time.Time{}
 	lapsed := false
 	current := make([]bool, len(asked)) // else the ticket has left, and perhaps was requested again
 	for i, ticket := range asked {

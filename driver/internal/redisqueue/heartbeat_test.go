@@ -158,8 +158,55 @@ func TestHeartbeatsOutage(t *testing.T) {
 		if n0, n1, n2 := len(f.since(0)), len(f.since(1)), len(f.since(2)); n0 < 3 || n1 < 3 || n2 != 1 {
 			t.Errorf("%d, %d and %d heartbeats; want them again soon, and one for who is silent", n0, n1, n2)
 		}
+		f.wait(500 * ms)
 		if errs := f.h.Errs("a"); errs[0] != nil || !errors.Is(errs[1], down) || !errors.Is(errs[2], errNoAnswer) {
 			t.Errorf("the nodes have failed with %v", errs)
+		}
+	})
+}
+
+// A node that has not answered yet when another heartbeat is due early is not silent: it has a second.
+func TestHeartbeatsFarAndEarly(t *testing.T) {
+	early := map[string]func(h *Heartbeats){
+		"poll":    func(h *Heartbeats) { h.Poll("a") },
+		"recheck": func(h *Heartbeats) { h.Recheck() },
+		"ticket":  func(h *Heartbeats) { h.Enter("a", "x2", time.Now(), Outlook{After: 0, Poll: true, Foreign: true}) },
+	}
+	for how, send := range early {
+		synctest.Test(t, func(t *testing.T) {
+			f := newNodes(1)
+			defer f.h.Close()
+			ask := f.h.Ask
+			f.h.Ask = func(node int, name string, tickets []string, answer func(any, error)) {
+				time.AfterFunc(80*ms, func() { ask(node, name, tickets, answer) })
+			}
+			f.h.Enter("a", "x1", time.Now())
+			f.wait(1010 * ms) // a heartbeat is under way
+			send(&f.h)
+			f.wait(50 * ms)
+			if err := f.h.Errs("a")[0]; err != nil {
+				t.Errorf("%s: a node that answers within 80 ms has failed with %v", how, err)
+			}
+		})
+	}
+}
+
+// A ticket that is queued is an answer: what heartbeats met before is over. A node that is away still is so at the next one.
+func TestQueuedIsAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newNodes(1)
+		defer f.h.Close()
+		down := errors.New("down")
+		f.h.Enter("a", "x1", time.Now())
+		f.set(0, func(int) (any, error) { return nil, down })
+		f.wait(1050 * ms)
+		f.h.Enter("a", "x2", time.Now())
+		if err := f.h.Errs("a")[0]; err != nil {
+			t.Errorf("after the answer: %v", err)
+		}
+		f.wait(retryAfter)
+		if err := f.h.Errs("a")[0]; !errors.Is(err, down) {
+			t.Errorf("at the next heartbeat: %v", err)
 		}
 	})
 }
