@@ -55,7 +55,7 @@ func TestInvalidOptionsAndNames(t *testing.T) {
 }
 
 func newClient(t *testing.T) *locker.Client {
-	l := locker.New(memory.New(), nil)
+	l := locker.New(memory.New(), nil, locker.WithDefaults(nil))
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }

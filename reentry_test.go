@@ -88,9 +88,31 @@ func TestUpgradeIsRefusedAtOnce(t *testing.T) {
 	want(t, err, locker.ErrUpgrade)
 	_, err = l.Acquire(ctx, "a", locker.WithOwner("me"))
 	want(t, err, locker.ErrUpgrade)
+	_, err = l.TryAcquire(ctx, "a", locker.WithOwner("me"))
+	want(t, err, locker.ErrUpgrade)
 	again := acquire(t, l, "a", locker.Limit(3), locker.WithOwner("me"))
 	release(t, again)
 	release(t, k)
+}
+
+// It is refused at once while the reader waits, too.
+func TestUpgradeOfAWaiterIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locker.New(memory.New())
+		defer l.Close()
+		k := acquire(t, l, "a")
+		got := make(chan *locker.Lock, 1)
+		go func() { got <- acquire(t, l, "a", locker.Shared(), locker.WithOwner("me")) }()
+		synctest.Wait()
+		begun := time.Now()
+		_, err := l.Acquire(context.Background(), "a", locker.WithOwner("me"), locker.WithWait(time.Minute))
+		want(t, err, locker.ErrUpgrade)
+		if d := time.Since(begun); d != 0 {
+			t.Errorf("refused after %v", d)
+		}
+		release(t, k)
+		release(t, <-got)
+	})
 }
 
 func TestReentryLengthensAndNeverShortens(t *testing.T) {

@@ -159,6 +159,7 @@ func TestExtend(t *testing.T) {
 			t.Fatal(err)
 		}
 		want(t, k.Extend(ctx, 0), locker.ErrInvalidOption)
+		want(t, k.Extend(ctx, -time.Second), locker.ErrInvalidOption)
 		<-k.Done()
 		if d := time.Since(begun); d != 13*time.Second {
 			t.Errorf("lease ended after %v, want 13s", d)

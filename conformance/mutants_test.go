@@ -90,6 +90,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.RenewSeconds:      `expiry/extended-lease reentry/lengthens`,
 	mutant.RenewWraps:        `options/lease-lengths`,
 	mutant.WaitedSeconds:     `loss/late-grant`,
+	mutant.ADayAtMost:        `options/lease-lengths`,
 	mutant.BatchEndsAtLoss:   `ownership/renew-never-shortens`,
 	mutant.LapsedRevives:     `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,
 	mutant.LapsedRevivesIf:   `ownership/lapsed-not-revived ownership/lapsed-while-cut-off`,

@@ -22,9 +22,9 @@ var options = topic("options",
 					continue
 				}
 				e.ok(err, "acquire with a lease of %v", ttl)
-				e.wholeLease(k, ttl)
+				e.wholeLease(k, ttl, ttl)
 				e.ok(k.Extend(e.within(patience), 2*ttl), "extend to %v", 2*ttl)
-				e.wholeLease(k, 2*ttl)
+				e.wholeLease(k, 2*ttl, time.Until(k.Deadline())+slack) // a session's time, if the store has sessions
 				e.release(k)
 			}
 		}),
@@ -82,13 +82,12 @@ var options = topic("options",
 		}),
 )
 
-// wholeLease fails if the store shows less of a lease than was asked for, and than its holder relies on.
-func (e *env) wholeLease(k *locker.Lock, ttl time.Duration) {
+// wholeLease fails if the store shows less of a lease than was asked for and, if a session gives the lease, than that has left.
+func (e *env) wholeLease(k *locker.Lock, ttl, session time.Duration) {
 	e.sleep(50 * time.Millisecond)
 	e.oneTicket(k)
 	most := e.bounds(ttl).MaxTTL
-	want := min(ttl, time.Until(k.Deadline())+slack) // a session's time, if the store has sessions
-	if left := e.queueOf(k.Name())[0].Remaining; left < want-2*slack && (most == 0 || most >= ttl) {
+	if left := e.queueOf(k.Name())[0].Remaining; left < min(ttl, session)-2*slack && (most == 0 || most >= ttl) {
 		e.failf("%v remain of a lease of %v, which was not refused, its holder relies on it until %v, and Bounds.MaxTTL is %v", left, ttl, k.Deadline(), most)
 	}
 }

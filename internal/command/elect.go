@@ -48,7 +48,7 @@ type elect struct {
 	mu      sync.Mutex
 	running bool // the command
 	ending  bool // a signal came that ends locker
-	failing bool // the last campaign has failed
+	failing int  // the exit code of what the last campaign has failed with
 }
 
 func newElect(a *app) *cobra.Command {
@@ -293,12 +293,13 @@ func (e *elect) observe(ctx context.Context, ev locker.Event) {
 	e.narrator.observe(ctx, ev)
 }
 
-// trouble says why a campaign has failed, unless the one before it had failed, too: the texts of one
-// outage differ, as by the ports of connections.
+// trouble says why a campaign has failed, unless the one before it had failed in the same way: the texts
+// of one outage differ, as by the ports of connections.
 func (e *elect) trouble(err error) {
 	e.mu.Lock()
-	again := e.failing
-	e.failing = err != nil
+	code := exitCode(err)
+	again := e.failing == code
+	e.failing = code
 	e.mu.Unlock()
 	if err != nil && !again {
 		e.say("%s: cannot campaign, will try again: %v", e.name, err)

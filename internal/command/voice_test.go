@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker"
+	"github.com/lockerproject/locker/driver"
 )
 
 // Renewals that fail again and again are said once, and again after one that has succeeded.
@@ -31,22 +32,23 @@ func TestFailedRenewalsAreSaidOnce(t *testing.T) {
 	}
 }
 
-// Campaigns that fail in one outage are said once, whatever each says, and again in the next outage.
+// Campaigns that fail in one outage are said once, whatever each says, and again in the next outage, or if the store refuses them then.
 func TestFailedCampaignsAreSaidOnce(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{Streams: Streams{Err: &out}}
 	e := &elect{app: a, name: "a", narrator: &narrator{app: a}}
 	failed := func(text string) {
-		e.observe(t.Context(), locker.Event{Kind: locker.EventFailed, Name: "a", Err: errors.New(text)})
+		e.observe(t.Context(), locker.Event{Kind: locker.EventFailed, Name: "a", Err: driver.Unavailable(errors.New(text))})
 	}
 	failed("from port 4001")
 	failed("from port 4002")
 	e.observe(t.Context(), locker.Event{Kind: locker.EventWaiting, Name: "a"})
 	failed("from port 4002")
 	e.observe(t.Context(), locker.Event{Kind: locker.EventAcquired, Name: "a"})
-	failed("from port 4002")
-	const says = "locker: a: cannot campaign, will try again: from port 400"
-	if text := out.String(); text != says+"1\n"+says+"2\n"+says+"2\n" {
+	failed("from port 4003")
+	e.observe(t.Context(), locker.Event{Kind: locker.EventFailed, Name: "a", Err: errors.New("wrong password")})
+	const says = "locker: a: cannot campaign, will try again: "
+	if text := out.String(); text != says+"from port 4001\n"+says+"from port 4002\n"+says+"from port 4003\n"+says+"wrong password\n" {
 		t.Errorf("it says\n%s", text)
 	}
 }

@@ -310,6 +310,8 @@ func (d *Driver) ack(ctx context.Context, t *ticket) (driver.Grant, error) {
 		t.acked = true
 		g = driver.Grant{Token: t.token, Asked: t.asked}
 		switch {
+		case d.s.has(ADayAtMost):
+			g.TTL = d.s.leaseOf(t)
 		case d.s.has(AskedLate):
 			g.Asked = t.asked.Add(t.r.TTL / 2)
 		case d.s.has(AskedLongAgo):
@@ -329,6 +331,8 @@ func (s *Store) leaseOf(t *ticket) time.Duration {
 		return t.r.TTL * 6 / 10
 	case s.has(WaitedSeconds) && t.since.After(t.queued):
 		return max(t.r.TTL.Truncate(time.Second), time.Second)
+	case s.has(ADayAtMost):
+		return min(t.r.TTL, 24*time.Hour)
 	}
 	return t.r.TTL
 }

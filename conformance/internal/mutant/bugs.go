@@ -88,6 +88,7 @@ const (
 	RenewSeconds      Bug = "renewals are rounded down to seconds"
 	RenewWraps        Bug = "renewals are 32 bits of milliseconds"
 	WaitedSeconds     Bug = "the lease of a waiter is rounded down to seconds"
+	ADayAtMost        Bug = "a lease lasts for a day at most, as the grant says, and not Bounds"
 	BatchEndsAtLoss   Bug = "RenewAll renews nothing after a lease that is lost"
 
 	// Of tokens.
