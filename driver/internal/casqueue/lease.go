@@ -113,7 +113,6 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	c := &change{urgent: true}
 	if t != nil { // now, since seen is of now
 		d = min(d, time.Until(t.promised))
-		t.last = c
 	}
 	e.mu.Unlock()
 	if t == nil {
@@ -137,7 +136,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 		}
 		q.Tickets[i].hold(max(d, time.Millisecond), true)
 		q.Tickets[i].Observed = seen
-		t.shortened = true
+		t.last, t.shortened = c, true
 		return true, nil
 	}
 	c.done = func(_ time.Time, err error) {
@@ -176,7 +175,6 @@ func (t *ticket) notShorter(ttl, has time.Duration, now time.Time) time.Duration
 func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from state) *change {
 	var written record
 	c := &change{ctx: ctx, urgent: true}
-	t.last = c
 	c.apply = func(d *document, _ bool) (bool, error) {
 		q := d.find(t.name)
 		i := q.index(t.id)
@@ -194,7 +192,7 @@ func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from s
 			as = t.notShorter(ttl, q.Tickets[i].TTL, time.Now())
 		}
 		q.Tickets[i].hold(as, !t.renewed)
-		written = q.Tickets[i]
+		t.last, written = c, q.Tickets[i]
 		return true, nil
 	}
 	c.done = func(sent time.Time, err error) {
