@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
@@ -90,13 +91,17 @@ func once(o *sdk.Options) {
 	}
 }
 
-// provider marks the error of credentials that the SDK does not find, or that the server they come from does not
-// give now: no request was sent, so DynamoDB has not answered.
+// provider marks the error of credentials that the SDK does not find, or whose server does not answer: no request was
+// sent, so DynamoDB has not answered. What that server answers is classified as DynamoDB's answers are: it may refuse this
+// caller.
 type provider struct{ aws.CredentialsProvider }
 
 func (p provider) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	found, err := p.CredentialsProvider.Retrieve(ctx)
-	return found, driver.Unavailable(err)
+	if !errors.As(err, new(smithy.APIError)) {
+		err = driver.Unavailable(err)
+	}
+	return found, err
 }
 
 // do sends a request.
