@@ -173,13 +173,26 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 			left = rest.Keys
 		}
 		if len(left) >= len(want.Keys) {
-			return driver.Unavailable(errThrottled)
+			return refuse(want.Keys, len(keys), found)
 		}
 		if err := s.decodeAll(out, asked, keys, found); err != nil || len(left) == 0 {
 			return err
 		}
 		want.Keys = left
 	}
+}
+
+// refuse notes that DynamoDB has read none of the items left of a number of items: one of them can be in a hot partition.
+func refuse(left []item, of int, found map[string]casqueue.Document) error {
+	err := driver.Unavailable(errThrottled)
+	if len(left) == of {
+		return err
+	}
+	for _, i := range left {
+		key, _ := decode(i, time.Time{})
+		found[key] = casqueue.Document{Err: err}
+	}
+	return nil
 }
 
 // decodeAll adds the items of an answer to found. Each of them must have one of the keys. The answer has a list for the

@@ -240,13 +240,13 @@ func (a *attendant) sample(now time.Time) error {
 }
 
 // waitedFor returns the files in which some tickets of this process wait.
-func (e *Engine) waitedFor(some func(*ticket) bool) map[*file]struct{} {
+func (e *Engine) waitedFor(some func(*ticket) bool) map[*file]error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	files := make(map[*file]struct{})
+	files := make(map[*file]error)
 	for t := range e.waiting {
 		if some(t) {
-			files[t.file] = struct{}{}
+			files[t.file] = nil
 		}
 	}
 	return files

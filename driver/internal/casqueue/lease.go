@@ -20,11 +20,10 @@ func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	ctx, done := e.bind(ctx)
 	defer done()
-	errs, changes := make([]error, len(rs)), make([]*change, len(rs))
-	err := e.prepare(ctx, rs)
+	errs, changes := e.prepare(ctx, rs), make([]*change, len(rs))
 	e.mu.Lock()
 	for i := range rs {
-		if errs[i] = err; err == nil {
+		if errs[i] == nil {
 			changes[i], errs[i] = e.renew(ctx, &rs[i])
 		}
 	}
@@ -41,16 +40,18 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 
 // prepare sends a heartbeat, if any of the tickets needs one, and reads the documents of all. It does both at once,
 // because a short lease has time for few requests. The reading may be older than the answer to the heartbeat. That
-// does no harm: before the answer, nobody can have taken a ticket for dead that had not lapsed.
-func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
+// does no harm: before the answer, nobody can have taken a ticket for dead that had not lapsed. A document that the store
+// refuses fails only its own renewals.
+func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) []error {
 	needed := false
-	files := make(map[*file]struct{})
+	errs, of, files := make([]error, len(rs)), make([]*file, len(rs)), make(map[*file]error)
 	e.mu.Lock()
 	for i := range rs {
 		if t := e.held(&rs[i].Hold); t != nil {
 			needed = needed || !t.fixed
 		}
-		files[e.fileOf(e.key(rs[i].Name))] = struct{}{}
+		of[i] = e.fileOf(e.key(rs[i].Name))
+		files[of[i]] = nil
 	}
 	e.mu.Unlock()
 	var both sync.WaitGroup
@@ -58,9 +59,12 @@ func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
 	if needed {
 		both.Go(func() { sent = e.sendHeartbeat(ctx) })
 	}
-	read := e.sample(ctx, nil, files)
+	_ = e.sample(ctx, nil, files) // it notes the errors in files
 	both.Wait()
-	return cmp.Or(sent, read)
+	for i, f := range of {
+		errs[i] = cmp.Or(sent, files[f])
+	}
+	return errs
 }
 
 // held returns the ticket of a hold if this process holds it. With mu held.
