@@ -12,7 +12,7 @@ import (
 type Store interface {
 	// Get reads documents, a hundred at most, in the order of the keys, each as it is at some time after the call
 	// began: never an old copy, such as that of a replica. A document that does not exist has the zero Version. If the
-	// store refuses some of them, those have an Err; an error of Get says that none was read.
+	// store refuses some of them, and not all, those have an Err.
 	Get(ctx context.Context, keys ...string) ([]Document, error)
 	// Put replaces a document if it still has the version read. If read is the zero Version, Put creates the
 	// document if there is none. Otherwise Put returns ErrChanged and does nothing, now or later; it is a *Changed if
