@@ -78,3 +78,29 @@ func TestRefusedDocument(t *testing.T) {
 		}
 	})
 }
+
+// Who waits in several queues removes what has expired in those that were read.
+func TestExpiredBesideRefusedDocument(t *testing.T) {
+	bubble(t, func(b *bed) {
+		holder, _ := b.open()
+		b.take(holder, request("a", "1"))
+		b.take(holder, request("b", "2"))
+		var refused atomic.Bool
+		e, _ := b.open(func(o *Options) {
+			o.Store = unread{o.Store.(*process), func(key string) bool { return refused.Load() && strings.Contains(key, hash("b")) }}
+		})
+		free, taken := b.waits(e, request("a", "3")), b.waits(e, request("b", "4"))
+		refused.Store(true)
+		begun := time.Now()
+		if err := <-free; err != nil { // the holder sends no sign of life
+			b.Fatal(err)
+		}
+		if took, bound := time.Since(begun), e.Bounds(10*time.Second).Crash; took > bound {
+			b.Errorf("granted after %v, and the bound is %v", took, bound)
+		}
+		refused.Store(false)
+		if err := <-taken; err != nil {
+			b.Error(err)
+		}
+	})
+}
