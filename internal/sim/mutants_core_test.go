@@ -14,7 +14,7 @@ func init() {
 		},
 		mutant{
 			name: "core: the time of an observer counts as the store's", file: "reentry.go",
-			old: "\t\t\ta.setQueued(true) // the driver knows nothing of this call\n\t\t\ta.notifyWaiting()\n", new: "\t\t\ta.notifyWaiting()\n\t\t\ta.setQueued(true)\n",
+			old: "\t\t\ta.setQueued(true) // the driver knows nothing of this call\n\t\t\ta.notifyWaiting()\n", new: "\t\t\ta.notifyWaiting()\n\t\t\ta.setQueued(true) // the driver knows nothing of this call\n",
 		},
 		mutant{
 			name: "core: a try waits for another call of its owner", file: "reentry.go",
