@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/dynamodb"
@@ -143,20 +144,29 @@ func TestAnswerIncomplete(t *testing.T) {
 	}
 }
 
-// Without credentials no request is sent: DynamoDB has not answered.
+// Without credentials no request is sent: DynamoDB has not answered. A refusal of this caller, by the server of the
+// credentials, is none of the store's outages.
 func TestNoCredentials(t *testing.T) {
 	t.Parallel()
-	none := errors.New("no EC2 IMDS role found")
-	client := sdk.New(sdk.Options{
-		Region: "eu-west-1", BaseEndpoint: aws.String("http://127.0.0.1:1"),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, none }),
-	})
-	d, err := dynamodb.New(client, "table")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if err := d.Ping(t.Context()); !driver.IsUnavailable(err) || !errors.Is(err, none) {
-		t.Error(err)
+	for _, c := range []struct {
+		err    error
+		outage bool
+	}{
+		{errors.New("no EC2 IMDS role found"), true},
+		{&smithy.OperationError{ServiceID: "STS", OperationName: "AssumeRole", Err: &smithy.GenericAPIError{Code: "AccessDenied", Fault: smithy.FaultClient}}, false},
+		{&smithy.OperationError{ServiceID: "STS", OperationName: "AssumeRole", Err: &smithy.GenericAPIError{Code: "Throttling", Fault: smithy.FaultClient}}, true},
+	} {
+		client := sdk.New(sdk.Options{
+			Region: "eu-west-1", BaseEndpoint: aws.String("http://127.0.0.1:1"),
+			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return aws.Credentials{}, c.err }),
+		})
+		d, err := dynamodb.New(client, "table")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		if err := d.Ping(t.Context()); driver.IsUnavailable(err) != c.outage || !errors.Is(err, c.err) {
+			t.Errorf("%v: an outage %t, want %t", err, driver.IsUnavailable(err), c.outage)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	sdk "github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
@@ -90,13 +91,17 @@ func once(o *sdk.Options) {
 	}
 }
 
-// provider marks the error of credentials that the SDK does not find, or that the server they come from does not
-// give now: no request was sent, so DynamoDB has not answered.
+// provider marks the error of credentials that the SDK does not find, or whose server does not answer: no request was
+// sent, so DynamoDB has not answered. What that server answers is classified as DynamoDB's answers are: it may refuse this
+// caller.
 type provider struct{ aws.CredentialsProvider }
 
 func (p provider) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	found, err := p.CredentialsProvider.Retrieve(ctx)
-	return found, driver.Unavailable(err)
+	if !errors.As(err, new(smithy.APIError)) {
+		err = driver.Unavailable(err)
+	}
+	return found, err
 }
 
 // do sends a request.
@@ -168,13 +173,26 @@ func (s *store) get(ctx context.Context, keys []string, found map[string]casqueu
 			left = rest.Keys
 		}
 		if len(left) >= len(want.Keys) {
-			return driver.Unavailable(errThrottled)
+			return refuse(want.Keys, len(keys), found)
 		}
 		if err := s.decodeAll(out, asked, keys, found); err != nil || len(left) == 0 {
 			return err
 		}
 		want.Keys = left
 	}
+}
+
+// refuse notes that DynamoDB has read none of the items left of a number of items: one of them can be in a hot partition.
+func refuse(left []item, of int, found map[string]casqueue.Document) error {
+	err := driver.Unavailable(errThrottled)
+	if len(left) == of {
+		return err
+	}
+	for _, i := range left {
+		key, _ := decode(i, time.Time{})
+		found[key] = casqueue.Document{Err: err}
+	}
+	return nil
 }
 
 // decodeAll adds the items of an answer to found. Each of them must have one of the keys. The answer has a list for the

@@ -268,6 +268,19 @@ func TestManyItems(t *testing.T) {
 	if err := renew(); !driver.IsUnavailable(err) || errors.Is(err, driver.ErrLost) {
 		t.Errorf("no item: %v", err)
 	}
+	w.does(partly(func(n int) int { return n - 1 }))
+	failed := 0
+	for _, err := range d.RenewAll(t.Context(), renewals) {
+		if err != nil {
+			failed++
+		}
+		if err != nil && (!driver.IsUnavailable(err) || errors.Is(err, driver.ErrLost)) {
+			t.Errorf("an item that is not read: %v", err)
+		}
+	}
+	if failed != 3 {
+		t.Errorf("%d renewals failed, want one for each request whose last item is not read", failed)
+	}
 	w.does(nil)
 	if err := renew(); err != nil {
 		t.Error(err)

@@ -205,7 +205,8 @@ func (a *attendant) readQueues() error {
 	return a.e.sample(a.e.life, nil, a.e.waitedFor(anyTicket))
 }
 
-// sample reads all that decides about the tickets ahead of those that wait, and removes the expired ones.
+// sample reads all that decides about the tickets ahead of those that wait, and removes the expired ones of the queues
+// that were read.
 func (a *attendant) sample(now time.Time) error {
 	e := a.e
 	a.sampled, a.sampling = now, mostSample
@@ -218,12 +219,13 @@ func (a *attendant) sample(now time.Time) error {
 		}
 	}
 	e.mu.Unlock()
-	if err := e.sample(e.life, processes, files); err != nil {
-		return err
-	}
+	unread := e.sample(e.life, processes, files)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for f := range files {
+	for f, err := range files {
+		if err != nil {
+			continue
+		}
 		if e.anyExpired(f) {
 			c := e.reaping()
 			c.ctx = e.life
@@ -236,17 +238,17 @@ func (a *attendant) sample(now time.Time) error {
 			})
 		}
 	}
-	return nil
+	return unread
 }
 
 // waitedFor returns the files in which some tickets of this process wait.
-func (e *Engine) waitedFor(some func(*ticket) bool) map[*file]struct{} {
+func (e *Engine) waitedFor(some func(*ticket) bool) map[*file]error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	files := make(map[*file]struct{})
+	files := make(map[*file]error)
 	for t := range e.waiting {
 		if some(t) {
-			files[t.file] = struct{}{}
+			files[t.file] = nil
 		}
 	}
 	return files

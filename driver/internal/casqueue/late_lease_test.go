@@ -164,3 +164,42 @@ func TestRenewalBesideUnansweredChange(t *testing.T) {
 		p.with(nil)
 	})
 }
+
+// The end of a lease that was asked for before a renewal, and written after it, without an answer: it may still be done, so
+// the next renewal is written.
+func TestLateShortenBesideRenewal(t *testing.T) {
+	bubble(t, func(b *bed) {
+		e, p := b.open()
+		r := request("a", "1")
+		h := r.Hold(b.take(e, r).Token)
+		var renewed atomic.Bool
+		p.with(func(verb, _ string) fault {
+			switch {
+			case verb == "time":
+				return slow
+			case verb == "put" && renewed.Load():
+				return late
+			}
+			return fine
+		})
+		ended := make(chan error, 1)
+		go func() { ended <- e.Shorten(b.Context(), h, time.Second) }()
+		synctest.Wait()
+		r.TTL = 20 * time.Second
+		if err := e.Renew(b.Context(), h, r.TTL); err != nil {
+			b.Fatal(err)
+		}
+		renewed.Store(true)
+		if err := <-ended; !errors.Is(err, errNotDone) {
+			b.Fatalf("the end of the lease, without an answer: %v", err)
+		}
+		p.with(nil)
+		if err := e.Renew(b.Context(), h, r.TTL); err != nil {
+			b.Fatal(err)
+		}
+		p.arrive()
+		if took := b.ended(e, "a"); took < r.TTL-time.Second {
+			b.Errorf("the lease ended %v after it was renewed for %v", took, r.TTL)
+		}
+	})
+}

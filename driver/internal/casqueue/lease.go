@@ -20,11 +20,10 @@ func (e *Engine) Renew(ctx context.Context, h driver.Hold, ttl time.Duration) er
 func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	ctx, done := e.bind(ctx)
 	defer done()
-	errs, changes := make([]error, len(rs)), make([]*change, len(rs))
-	err := e.prepare(ctx, rs)
+	errs, changes := e.prepare(ctx, rs), make([]*change, len(rs))
 	e.mu.Lock()
 	for i := range rs {
-		if errs[i] = err; err == nil {
+		if errs[i] == nil {
 			changes[i], errs[i] = e.renew(ctx, &rs[i])
 		}
 	}
@@ -41,16 +40,18 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 
 // prepare sends a heartbeat, if any of the tickets needs one, and reads the documents of all. It does both at once,
 // because a short lease has time for few requests. The reading may be older than the answer to the heartbeat. That
-// does no harm: before the answer, nobody can have taken a ticket for dead that had not lapsed.
-func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
+// does no harm: before the answer, nobody can have taken a ticket for dead that had not lapsed. A document that the store
+// refuses fails only its own renewals.
+func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) []error {
 	needed := false
-	files := make(map[*file]struct{})
+	errs, of, files := make([]error, len(rs)), make([]*file, len(rs)), make(map[*file]error)
 	e.mu.Lock()
 	for i := range rs {
 		if t := e.held(&rs[i].Hold); t != nil {
 			needed = needed || !t.fixed
 		}
-		files[e.fileOf(e.key(rs[i].Name))] = struct{}{}
+		of[i] = e.fileOf(e.key(rs[i].Name))
+		files[of[i]] = nil
 	}
 	e.mu.Unlock()
 	var both sync.WaitGroup
@@ -58,9 +59,12 @@ func (e *Engine) prepare(ctx context.Context, rs []driver.Renewal) error {
 	if needed {
 		both.Go(func() { sent = e.sendHeartbeat(ctx) })
 	}
-	read := e.sample(ctx, nil, files)
+	_ = e.sample(ctx, nil, files) // it notes the errors in files
 	both.Wait()
-	return cmp.Or(sent, read)
+	for i, f := range of {
+		errs[i] = cmp.Or(sent, files[f])
+	}
+	return errs
 }
 
 // held returns the ticket of a hold if this process holds it. With mu held.
@@ -113,7 +117,6 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 	c := &change{urgent: true}
 	if t != nil { // now, since seen is of now
 		d = min(d, time.Until(t.promised))
-		t.last = c
 	}
 	e.mu.Unlock()
 	if t == nil {
@@ -137,7 +140,7 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 		}
 		q.Tickets[i].hold(max(d, time.Millisecond), true)
 		q.Tickets[i].Observed = seen
-		t.shortened = true
+		t.last, t.shortened = c, true
 		return true, nil
 	}
 	c.done = func(_ time.Time, err error) {
@@ -176,7 +179,6 @@ func (t *ticket) notShorter(ttl, has time.Duration, now time.Time) time.Duration
 func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from state) *change {
 	var written record
 	c := &change{ctx: ctx, urgent: true}
-	t.last = c
 	c.apply = func(d *document, _ bool) (bool, error) {
 		q := d.find(t.name)
 		i := q.index(t.id)
@@ -194,7 +196,7 @@ func (e *Engine) begin(ctx context.Context, t *ticket, ttl time.Duration, from s
 			as = t.notShorter(ttl, q.Tickets[i].TTL, time.Now())
 		}
 		q.Tickets[i].hold(as, !t.renewed)
-		written = q.Tickets[i]
+		t.last, written = c, q.Tickets[i]
 		return true, nil
 	}
 	c.done = func(sent time.Time, err error) {

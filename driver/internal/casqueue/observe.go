@@ -211,8 +211,9 @@ func (e *Engine) getAll(ctx context.Context, keys []string) ([]Document, error) 
 	return slices.Concat(docs...), cmp.Or(errs...)
 }
 
-// sample reads heartbeats and, with them, documents. Then each document is as it was when sample was called, or newer.
-func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, files map[*file]struct{}) error {
+// sample reads heartbeats and, with them, documents. Then each document is as it was when sample was called, or newer,
+// unless files has an error for it.
+func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, files map[*file]error) error {
 	names, fs := slices.Collect(maps.Keys(processes)), slices.Collect(maps.Keys(files))
 	keys := make([]string, 0, len(names)+len(fs))
 	for _, process := range names {
@@ -224,23 +225,36 @@ func (e *Engine) sample(ctx context.Context, processes map[string]struct{}, file
 	asked := time.Now()
 	docs, err := e.getAll(ctx, keys)
 	if err != nil {
+		for _, f := range fs {
+			files[f] = err
+		}
 		return err
 	}
-	again := make(map[*file]struct{})
+	again := make(map[*file]error)
 	e.mu.Lock()
 	for i, process := range names {
-		e.seeHeartbeat(process, docs[i], asked)
+		if docs[i].Err == nil {
+			e.seeHeartbeat(process, docs[i], asked)
+		}
 	}
 	for i, f := range fs {
-		if !e.took(f, docs[len(names)+i], asked) {
-			again[f] = struct{}{}
+		d := docs[len(names)+i]
+		if files[f] = d.Err; d.Err == nil && !e.took(f, d, asked) {
+			again[f] = nil
 		}
 	}
 	e.mu.Unlock()
-	if len(again) > 0 {
-		return e.sample(ctx, nil, again)
+	for _, d := range docs {
+		err = cmp.Or(err, d.Err)
 	}
-	return nil
+	if err != nil {
+		e.answered(err)
+	}
+	if len(again) > 0 {
+		err = cmp.Or(err, e.sample(ctx, nil, again))
+		maps.Copy(files, again)
+	}
+	return err
 }
 
 const (

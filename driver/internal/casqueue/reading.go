@@ -15,7 +15,7 @@ func (e *Engine) read(ctx context.Context, f *file) error {
 		e.watch(q, len(q.Tickets), processes)
 	}
 	e.mu.Unlock()
-	if err := e.sample(ctx, processes, map[*file]struct{}{f: {}}); err != nil {
+	if err := e.sample(ctx, processes, map[*file]error{f: nil}); err != nil {
 		return err
 	}
 	e.mu.Lock()

@@ -11,7 +11,8 @@ import (
 // ErrTooLarge means that the outcome is unknown: the request may have been done, or may be done later.
 type Store interface {
 	// Get reads documents, a hundred at most, in the order of the keys, each as it is at some time after the call
-	// began: never an old copy, such as that of a replica. A document that does not exist has the zero Version.
+	// began: never an old copy, such as that of a replica. A document that does not exist has the zero Version. If the
+	// store refuses some of them, and not all, those have an Err.
 	Get(ctx context.Context, keys ...string) ([]Document, error)
 	// Put replaces a document if it still has the version read. If read is the zero Version, Put creates the
 	// document if there is none. Otherwise Put returns ErrChanged and does nothing, now or later; it is a *Changed if
@@ -78,4 +79,5 @@ type Document struct {
 	Value   []byte
 	Version Version // zero: there is no document
 	Expired bool    // the store has kept it for longer than it had to: its tickets have expired, its numbers go on
+	Err     error   // why it was not read, though others were
 }
