@@ -40,7 +40,6 @@ var kinds = []struct {
 	{locker.ErrUpgrade, "upgrade"},
 	{locker.ErrUnsupported, "unsupported"},
 	{locker.ErrInvalidOption, "invalid"},
-	{locker.ErrLost, "lost"},
 }
 
 // The kinds of losses.

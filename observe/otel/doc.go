@@ -31,7 +31,7 @@
 // request is sent, as for an invalid name, do not count.
 //
 // error.type is one of unavailable, not_acquired, timeout, canceled, closed, upgrade,
-// unsupported, invalid, lost, expired, removed, and _OTHER for the store's own errors.
+// unsupported, invalid, expired, removed, and _OTHER for the store's own errors.
 //
 // # Spans
 //

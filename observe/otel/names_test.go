@@ -104,7 +104,6 @@ func TestErrorTypes(t *testing.T) {
 		{locker.ErrUpgrade, "upgrade"},
 		{locker.ErrUnsupported, "unsupported"},
 		{locker.ErrInvalidOption, "invalid"},
-		{locker.ErrLost, "lost"},
 		{errors.New("ERROR 1142: SELECT command denied to user 'u42'"), "_OTHER"},
 	} {
 		if got := kindOf(locker.Event{Kind: locker.EventFailed, Err: test.err}); got != test.want {
