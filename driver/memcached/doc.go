@@ -46,8 +46,9 @@
 //
 // # Costs
 //
-// Acquire and Release of a free lock take one request each, which writes the item and reads it back. One more is
-// needed if this process has not used the name in the last 30 s, or another one has used it since. A hand-off to another
+// Acquire and Release of a free lock take one request each, which writes the item and reads it back. The first ticket of a
+// process that has to wait is only written. One more is needed if this process has not used the name in the last 30 s, if
+// another one has used it since, or for tickets that it queues right after a first one. A hand-off to another
 // process takes five or six. A process that waits sends 11 to 20 small requests a second and a heartbeat each second,
 // however many locks it waits for (twice as many if it waited for one alone first), and more if they are held for less than a second. A process that holds locks sends one
 // heartbeat for all of them in each round of renewals, reads their items, a hundred with one request, and writes each

@@ -13,7 +13,7 @@ import (
 // itemOverhead is more than what an item needs besides its key and value.
 const itemOverhead = 128
 
-// unknown is the number of a write that another process had overwritten before its CAS was read. No item has it.
+// unknown is the number of a write whose CAS was not read, or only after another process had overwritten it. No item has it.
 const unknown = math.MaxUint64
 
 var _ interface {
@@ -51,8 +51,18 @@ func (n *conn) document(a reply) (d casqueue.Document) {
 
 // Put implements casqueue.Store. The server numbers its items anew when it is started again. So a version that was read
 // on another connection may belong to another content by now: Put returns ErrChanged, and the document has to be read
-// again. A second command reads the item back, for its new version.
+// again.
 func (c *client) Put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
+	return c.put(ctx, key, value, read, keep, 2)
+}
+
+// PutBlind implements casqueue.Blind.
+func (c *client) PutBlind(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration) (casqueue.Version, error) {
+	return c.put(ctx, key, value, read, keep, 1)
+}
+
+// put writes an item and, with a second command, reads it back.
+func (c *client) put(ctx context.Context, key string, value []byte, read casqueue.Version, keep time.Duration, commands int) (casqueue.Version, error) {
 	n, err := c.connect(ctx)
 	if err != nil {
 		return casqueue.Version{}, err
@@ -70,20 +80,23 @@ func (c *client) Put(ctx context.Context, key string, value []byte, read casqueu
 			return casqueue.Version{}, err
 		}
 	}
-	req := appendGet(appendWrite(nil, verb, key, value, keep, cas), key)
-	replies, err := n.do(ctx, req, 2)
+	req := appendWrite(nil, verb, key, value, keep, cas)
+	if commands == 2 {
+		req = appendGet(req, key)
+	}
+	replies, err := n.do(ctx, req, commands)
 	if err != nil {
 		return casqueue.Version{}, err
 	}
 	switch put := replies[0]; put.code {
 	case "STORED":
 		v := casqueue.Version{Era: n.era, Number: unknown}
-		if now := replies[1]; bytes.Equal(now.value, value) {
+		if now := replies[commands-1]; bytes.Equal(now.value, value) {
 			v.Number = now.cas
 		}
 		return v, nil
 	case "EXISTS", "NOT_FOUND", "NOT_STORED":
-		if replies[1].failed() != nil {
+		if commands == 1 || replies[1].failed() != nil {
 			return casqueue.Version{}, casqueue.ErrChanged
 		}
 		return casqueue.Version{}, &casqueue.Changed{Now: n.document(replies[1])}

@@ -115,7 +115,7 @@ func init() {
 		},
 		mutant{
 			name: "memcached: the version of another process's write is taken for that of one's own", file: "driver/memcached/store.go",
-			old: "if now := replies[1]; bytes.Equal(now.value, value) {", new: "if now := replies[1]; len(now.value) > 0 {",
+			old: "if now := replies[commands-1]; bytes.Equal(now.value, value) {", new: "if now := replies[commands-1]; len(now.value) > 0 {",
 		},
 		mutant{
 			name: "dynamodb: an item that an answer leaves out is taken for none", file: "driver/dynamodb/store.go",

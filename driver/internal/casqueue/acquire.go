@@ -115,6 +115,7 @@ func (e *Engine) enter(ctx context.Context, r *driver.Request) (*ticket, driver.
 			return false, err
 		}
 		placed, written, changed, err = e.place(d, key, r, fresh)
+		c.waits = r.Wait && placed.Lease == 0 && len(e.fileOf(key).own) == 0
 		return changed, err
 	}
 	c.done = func(sent time.Time, err error) {

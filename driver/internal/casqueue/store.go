@@ -24,6 +24,13 @@ type Store interface {
 	Set(ctx context.Context, key string, value []byte, keep time.Duration) error
 }
 
+// Blind is a Store whose Put makes one request more, for the new Version.
+type Blind interface {
+	// PutBlind is Put, and may return a Version that no content has: the process will read the document before it
+	// writes it again.
+	PutBlind(ctx context.Context, key string, value []byte, read Version, keep time.Duration) (Version, error)
+}
+
 // Watcher is a Store that can report changes. Without it the engine polls.
 type Watcher interface {
 	// Watch calls changed once when it has begun to watch, and then after every change of the document, until

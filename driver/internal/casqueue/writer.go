@@ -64,6 +64,7 @@ type change struct {
 
 	urgent bool // others wait for it
 	queues bool // it queues a ticket
+	waits  bool // … that has to wait, and this process had none there
 	err    error
 	ended  chan struct{}
 	did    bool // it has changed the document that is being written
@@ -268,8 +269,13 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 			return err // no change of the batch was sent
 		}
 	}
+	put := e.store.Put
+	b, blind := e.store.(Blind)
+	if blind = blind && !slices.ContainsFunc(batch, func(c *change) bool { return !c.waits }); blind {
+		put = b.PutBlind
+	}
 	sent := time.Now()
-	version, err := e.store.Put(e.life, f.key, value, read, next.keep())
+	version, err := put(e.life, f.key, value, read, next.keep())
 	e.answered(err)
 	e.mu.Lock()
 	switch {
@@ -293,7 +299,7 @@ func (e *Engine) put(f *file, read Version, before, next *document, batch []*cha
 	f.unanswered = false
 	f.putSent, f.notOlderThan = sent, time.Now() // readings that were begun before may have found what was replaced
 	if f.version.Number == read.Number {
-		f.doc, f.version, f.known = next, version, true
+		f.doc, f.version, f.known = next, version, !blind
 		f.bytes = len(value)
 	}
 	e.notifyAll(before, next)
