@@ -112,7 +112,7 @@ func (e *Engine) wasReleased(call *entering) bool {
 
 // enterOnce tries once.
 func (e *Engine) enterOnce(ctx context.Context, r *driver.Request) (*ticket, error) {
-	if e.life.Closed() {
+	if e.ctx.Err() != nil {
 		return nil, driver.ErrClosed
 	}
 	length, err := e.store.Class(r)
@@ -274,11 +274,11 @@ func (e *Engine) outcome(ctx context.Context, t *ticket, r *driver.Request) (dri
 // If nobody renews the lease and the ticket has waited, or if it has a minimum hold, a
 // keep-alive is sent after the grant.
 func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (driver.Grant, error) {
-	for s := e.mayBeBroken(t); s != nil; s = e.mayBeBroken(t) {
+	for e.mayBeBroken(t) {
 		if ctx.Err() != nil {
 			return driver.Grant{}, context.Cause(ctx)
 		}
-		e.checkUnsure(ctx, s)
+		e.checkUnsure(ctx, t.session)
 	}
 	e.mu.Lock()
 	now := time.Now()
@@ -308,13 +308,10 @@ func (e *Engine) grant(ctx context.Context, t *ticket, r *driver.Request) (drive
 	return g, nil
 }
 
-// mayBeBroken returns the session of a ticket that was granted, if a loss was reported before its put was
+// mayBeBroken reports whether a ticket was granted, and a loss was reported before its put was
 // answered.
-func (e *Engine) mayBeBroken(t *ticket) *session {
+func (e *Engine) mayBeBroken(t *ticket) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t.state == held && t.unsure() {
-		return t.session
-	}
-	return nil
+	return t.state == held && t.unsure()
 }

@@ -66,7 +66,7 @@
 // core renews a lease that is extended beyond it. Only Shorten, the last request for a ticket
 // with a minimum hold, moves one to a shorter session. Acquire keeps the session alive if no keep-alive was sent for a sixth
 // of its TTL, so the lease of a free lock counts from less than that before the request.
-// The engine keeps the sessions of tickets alive for which a call of Acquire is under way,
+// A background task keeps the sessions of tickets alive for which a call of Acquire is under way,
 // every third of the TTL; the core renews the sessions of held ones. A lease that nobody renews, and one with a
 // minimum hold, starts with a keep-alive of its own. A session without tickets is ended
 // after ten seconds. One that was not kept alive for its TTL takes no more tickets: the store may be about to end it.

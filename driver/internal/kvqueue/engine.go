@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
-	"github.com/lockerproject/locker/driver/internal/life"
 	"github.com/lockerproject/locker/internal/retry"
 )
 
@@ -23,12 +22,15 @@ type Engine struct {
 	opts       Options
 	notifyLoss func(driver.Hold, error) // nil if nobody wants notifications
 
-	life    *life.Life // all goroutines
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	work    sync.WaitGroup // all goroutines
 	closing sync.Once
 
 	// mu guards what follows, and the fields of tickets, queues and sessions. It is
 	// never held during a request.
 	mu       sync.Mutex
+	closed   bool
 	entering map[string]*entering // by the ID of the ticket
 	tickets  map[string]*ticket   // by ID
 	keys     map[string]*ticket   // by key
@@ -36,9 +38,11 @@ type Engine struct {
 	sessions map[*session]struct{}
 	current  map[kind]*session // the newest of each kind, if it takes tickets
 	asking   map[kind]*attempt
-	ticks    uint64   // tick
-	notices  []notice // losses to report when mu is unlocked
-	refused  error    // of the last background request; nil: it was answered, or only late
+	timer    *time.Timer // of the background task of sessions
+	keepAt   time.Time   // … and when that is
+	ticks    uint64      // tick
+	notices  []notice    // losses to report when mu is unlocked
+	refused  error       // of the last background request; nil: it was answered, or only late
 }
 
 var (
@@ -74,8 +78,8 @@ func New(o Options) *Engine {
 	o.Recheck = cmp.Or(o.Recheck, time.Second)
 	o.LongQueue = cmp.Or(o.LongQueue, 64)
 	o.LookFor, o.MissingMost = cmp.Or(lookFor, o.LookFor, 64), cmp.Or(o.MissingMost, 64)
-	return &Engine{
-		store: o.Store, opts: o, life: life.New(),
+	e := &Engine{
+		store: o.Store, opts: o,
 		entering: make(map[string]*entering),
 		tickets:  make(map[string]*ticket),
 		keys:     make(map[string]*ticket),
@@ -84,6 +88,8 @@ func New(o Options) *Engine {
 		current:  make(map[kind]*session),
 		asking:   make(map[kind]*attempt),
 	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e
 }
 
 // NotifyLoss implements driver.LossNotifier.
@@ -98,8 +104,14 @@ func (e *Engine) Close() (err error) {
 }
 
 func (e *Engine) shut() error {
-	e.life.End()
-	e.life.Wait()
+	e.mu.Lock()
+	e.closed = true
+	if e.timer != nil {
+		e.timer.Stop()
+	}
+	e.mu.Unlock()
+	e.cancel()
+	e.work.Wait()
 	return e.endAll()
 }
 
@@ -107,9 +119,6 @@ func (e *Engine) shut() error {
 func (e *Engine) endAll() error {
 	left := 0
 	e.mu.Lock()
-	for s := range e.sessions {
-		s.stop()
-	}
 	ending := maps.Clone(e.sessions)
 	maps.DeleteFunc(ending, func(s *session, _ struct{}) bool { return s.mayHave })
 	for _, t := range e.tickets {
@@ -160,10 +169,20 @@ func (e *Engine) unlock() {
 	}
 }
 
+// spawn starts a goroutine that Close waits for; it reports false after Close. With
+// mu held.
+func (e *Engine) spawn(f func()) bool {
+	if e.closed {
+		return false
+	}
+	e.work.Go(f)
+	return true
+}
+
 // bind returns a context that ends with ctx and with the engine.
 func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(e.life, func() { cancel(driver.ErrClosed) })
+	stop := context.AfterFunc(e.ctx, func() { cancel(driver.ErrClosed) })
 	return ctx, func() {
 		stop()
 		cancel(nil)
@@ -174,7 +193,7 @@ func (e *Engine) bind(ctx context.Context) (context.Context, context.CancelFunc)
 // request, the error has the cause of that, and what is known of the store: nothing, if err is nil.
 func (e *Engine) failed(ctx context.Context, err error) error {
 	switch {
-	case e.life.Closed():
+	case e.ctx.Err() != nil:
 		return driver.ErrClosed
 	case err == nil:
 		return context.Cause(ctx)
@@ -207,7 +226,7 @@ func (e *Engine) stopped(ctx context.Context) error {
 
 // pause waits between two tries; it reports false when ctx or the engine ends.
 func (e *Engine) pause(ctx context.Context, delay time.Duration) bool {
-	return retry.Sleep(ctx, delay, e.life.Done())
+	return retry.Sleep(ctx, delay, e.ctx.Done())
 }
 
 // newBackoff returns the pauses between tries.

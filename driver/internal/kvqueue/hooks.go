@@ -22,7 +22,9 @@ func Deleted(e *Engine, name string, g Gone) {
 // Go runs a background task of the store. Close ends its ctx, and waits for the task. Go
 // reports false after Close.
 func Go(e *Engine, task func(ctx context.Context)) bool {
-	return e.life.Go(func() { task(e.life) })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.spawn(func() { task(e.ctx) })
 }
 
 // Key returns the key of a ticket that this driver holds.
@@ -44,7 +46,7 @@ func Key(e *Engine, name string, token uint64) (key string, ok bool) {
 // Call runs a request of a driver's own method. Close ends the request's ctx too. Call
 // returns the error as the method's caller gets it.
 func Call(ctx context.Context, e *Engine, request func(context.Context) error) error {
-	if e.life.Closed() {
+	if e.ctx.Err() != nil {
 		return driver.ErrClosed
 	}
 	ctx, done := e.bind(ctx)

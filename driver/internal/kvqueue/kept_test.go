@@ -2,7 +2,6 @@ package kvqueue
 
 import (
 	"errors"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +9,7 @@ import (
 	"github.com/lockerproject/locker/driver"
 )
 
-// A session is kept alive in time, though another one, of the same driver, needs something later.
+// A session is kept alive in time, though the background task has meanwhile planned something later for another one.
 func TestKeptAliveBesideALaterPlan(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		other := b.another()
@@ -91,29 +90,4 @@ func TestReleasedDuringAGrant(t *testing.T) {
 		b.store.with(nil)
 		b.drop(b.e, r.Hold(0))
 	})
-}
-
-// Nothing keeps a closed engine in memory, not even the timer of a session that a call has needed. Its next keep-alive may have
-// been due hours later.
-func TestClosedEngineIsForgotten(t *testing.T) {
-	b := &bed{T: t, store: newFake()} // in no bubble, whose timers need no garbage collector
-	forgotten := make(chan struct{})
-	func() {
-		e := New(Options{Store: b.store})
-		b.get(e, request("a", "1"))
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-		runtime.AddCleanup(e, func(over chan struct{}) { close(over) }, forgotten)
-	}()
-	for end := time.After(5 * time.Second); ; {
-		runtime.GC()
-		select {
-		case <-forgotten:
-			return
-		case <-end:
-			t.Fatal("the engine is still in memory")
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }

@@ -39,7 +39,7 @@ func (e *Engine) RenewAll(ctx context.Context, rs []driver.Renewal) []error {
 	e.mu.Lock()
 	for i, r := range rs {
 		switch t := e.find(r.Hold); {
-		case e.life.Closed():
+		case e.closed:
 			errs[i] = driver.ErrClosed
 		case t == nil || t.state == leaving || t.state == orphan:
 			others = append(others, i)

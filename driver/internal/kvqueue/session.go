@@ -34,9 +34,8 @@ type session struct {
 	failing bool      // the last keep-alive was not answered
 	retryAt time.Time // when the engine may try again after a failure
 
-	reported uint64      // when the watch for losses last reported (Engine.tick); zero while it does not run
-	timer    *time.Timer // runs keepSession
-	stop     func()      // stops the timer, and the watch for losses
+	reported uint64             // when the watch for losses last reported (Engine.tick); zero while it does not run
+	unwatch  context.CancelFunc // ends that watch
 }
 
 // attempt is the request of a caller for a session of a kind, whose answer others wait for.
@@ -126,7 +125,7 @@ func (e *Engine) open(ctx context.Context, k kind) error {
 	}
 	s := &session{id: opened.ID, kind: k, ttl: opened.TTL, sent: sent, idle: sent}
 	e.mu.Lock()
-	if e.life.Closed() {
+	if e.closed {
 		e.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBound)
 		defer cancel()
@@ -136,19 +135,11 @@ func (e *Engine) open(ctx context.Context, k kind) error {
 	defer e.mu.Unlock()
 	e.sessions[s] = struct{}{}
 	e.current[k] = s
-	s.timer = time.AfterFunc(idleFor, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.keepSession(s)
-	})
-	ctx, cancel := context.WithCancel(e.life)
-	s.stop = func() {
-		s.timer.Stop()
-		cancel()
-	}
+	ctx, s.unwatch = context.WithCancel(e.ctx)
 	if e.notifyLoss != nil {
-		e.life.Go(func() { e.watchLosses(ctx, s) })
+		e.spawn(func() { e.watchLosses(ctx, s) })
 	}
+	e.plan(sent.Add(idleFor))
 	return nil
 }
 
@@ -162,7 +153,7 @@ func (e *Engine) detach(s *session) {
 	if s.retired {
 		e.end(s)
 	} else {
-		e.keepSession(s)
+		e.plan(s.idle.Add(idleFor))
 	}
 }
 
@@ -177,13 +168,13 @@ func (e *Engine) retire(s *session) {
 // end ends a session that nobody needs, in the background. With mu held.
 func (e *Engine) end(s *session) {
 	s.over = true
-	s.stop()
+	s.unwatch()
 	e.retire(s)
-	e.life.Go(func() {
-		ctx, cancel := context.WithTimeout(e.life, endBound)
+	e.spawn(func() {
+		ctx, cancel := context.WithTimeout(e.ctx, endBound)
 		defer cancel()
 		_ = e.store.End(ctx, s.id) // without an answer it ends by itself
-		if e.life.Closed() {
+		if e.ctx.Err() != nil {
 			return // Close ends it
 		}
 		e.mu.Lock()
@@ -196,7 +187,7 @@ func (e *Engine) end(s *session) {
 // reported by unlock.
 func (e *Engine) sessionOver(s *session) {
 	s.over = true
-	s.stop()
+	s.unwatch()
 	e.retire(s)
 	delete(e.sessions, s)
 	for _, t := range e.tickets {
@@ -288,14 +279,40 @@ func (e *Engine) notHeld(ctx context.Context, t *ticket) error {
 	}
 }
 
-// keepSession does what is due for a session, or sets its timer to when something will be. It does not block. With mu held.
-func (e *Engine) keepSession(s *session) {
+// plan has the background task check the sessions at a time, or earlier. With mu
+// held.
+func (e *Engine) plan(at time.Time) {
+	switch {
+	case e.closed || !e.keepAt.IsZero() && !at.Before(e.keepAt):
+		return
+	case e.timer == nil:
+		e.timer = time.AfterFunc(time.Until(at), e.keep)
+	default:
+		e.timer.Reset(time.Until(at))
+	}
+	e.keepAt = at
+}
+
+// keep is the background task: it starts what is due for each session.
+func (e *Engine) keep() {
+	now := time.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.keepAt = time.Time{}
+	for s := range e.sessions {
+		e.keepSession(s, now)
+	}
+}
+
+// keepSession does what is due for one session. It does not block, so that a keep-alive
+// that hangs does not delay other sessions. With mu held.
+func (e *Engine) keepSession(s *session, now time.Time) {
 	var due time.Time
 	switch {
-	case s.over || s.busy || e.life.Closed():
+	case s.over || s.busy:
 		return
 	case s.tickets == 0:
-		if due = s.idle.Add(idleFor); time.Until(due) <= 0 {
+		if due = s.idle.Add(idleFor); !due.After(now) {
 			e.end(s)
 			return
 		}
@@ -305,17 +322,17 @@ func (e *Engine) keepSession(s *session) {
 		if due = s.sent.Add(s.ttl / keepPart); s.retryAt.After(due) {
 			due = s.retryAt
 		}
-		if time.Until(due) <= 0 {
-			s.busy = e.life.Go(func() { e.keepWaiting(s) })
+		if !due.After(now) {
+			s.busy = e.spawn(func() { e.keepWaiting(s) })
 			return
 		}
 	}
-	s.timer.Reset(time.Until(due))
+	e.plan(due)
 }
 
 // keepWaiting keeps the session of waiters alive once.
 func (e *Engine) keepWaiting(s *session) {
-	ctx, cancel := context.WithTimeout(e.life, min(max(s.ttl/keepPart, time.Second), requestBound))
+	ctx, cancel := context.WithTimeout(e.ctx, min(max(s.ttl/keepPart, time.Second), requestBound))
 	defer cancel()
 	err := e.keepAlive(ctx, s)
 	e.mu.Lock()
@@ -324,5 +341,5 @@ func (e *Engine) keepWaiting(s *session) {
 	if err != nil {
 		s.retryAt = time.Now().Add(min(max(s.ttl/30, retryFirst), retryMost))
 	}
-	e.keepSession(s)
+	e.keepSession(s, time.Now())
 }

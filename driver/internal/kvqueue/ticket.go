@@ -103,7 +103,7 @@ func (e *Engine) find(h driver.Hold) *ticket {
 func (e *Engine) join(t *ticket) {
 	t.callers++
 	t.session.needed++
-	e.keepSession(t.session)
+	e.plan(t.session.sent.Add(t.session.ttl / keepPart))
 }
 
 // leave ends what join began. A ticket for which no call waits any more does not wait itself.
@@ -126,7 +126,7 @@ func (e *Engine) wait(t *ticket) {
 	q.waiters = slices.Insert(q.waiters, i, t)
 	if q.watcher == nil {
 		q.watcher = newWatcher(q)
-		e.life.Go(q.watcher.run)
+		e.spawn(q.watcher.run)
 	}
 }
 

@@ -62,6 +62,24 @@ func (v *view) merge(s Snapshot) {
 // reset forgets everything: the store has lost its past.
 func (v *view) reset() { *v = *newView() }
 
+// granted returns the numbers of the entries that are granted, by the rule of
+// driver.Grantable. limit returns the limit of a waiter of this driver. For other
+// tickets it may return anything, since their grants are not used.
+func (v *view) granted(limit func(Entry) int) (numbers []uint64) {
+	for i, e := range v.entries {
+		switch {
+		case !e.Shared && i > 0:
+			return numbers
+		case !e.Shared:
+			return []uint64{e.Number}
+		}
+		if l := limit(e); l == 0 || i < l {
+			numbers = append(numbers, e.Number)
+		}
+	}
+	return numbers
+}
+
 // frees reports whether a waiter is granted as soon as the entry with a key has gone.
 func (v *view) frees(key string, t Entry) bool {
 	ahead := 0

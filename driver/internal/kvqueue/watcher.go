@@ -29,6 +29,7 @@ type watcher struct {
 	idle *time.Timer // ends the watcher when nobody has waited for a while
 
 	stale   bool          // the queue has to be read
+	news    bool          // the watch has reported something
 	recheck time.Duration // how long a watch may have no news before stale is set
 	bound   time.Duration // of a read, and of what a watch reads first: longer if the store is slow
 	local   Entry         // a ticket of this driver that was not watched for LocalWait: now it may be
@@ -45,6 +46,8 @@ const (
 	resting task = iota // nobody waits, or it waits for a ticket of this driver
 	reading
 	watching
+	handling // it handles an event of a watch, and then calls next itself
+	ending
 )
 
 func newWatcher(q *queue) *watcher {
@@ -70,33 +73,30 @@ func (w *watcher) run() {
 	e := w.q.e
 	defer w.idle.Stop()
 	for pause := newBackoff(); ; {
-		ctx, cancel := context.WithCancel(e.life)
-		over, err := w.step(ctx, cancel)
+		ctx, cancel := context.WithCancel(e.ctx)
+		err := w.step(ctx, cancel)
 		interrupted := ctx.Err() != nil
 		cancel()
 		switch {
-		case over:
+		case w.over():
 			return
 		case err == nil || interrupted:
 			pause.Reset()
 			continue
 		}
 		w.failed(err)
-		if !e.pause(e.life, pause.Next()) {
+		if !e.pause(e.ctx, pause.Next()) {
 			return
 		}
 	}
 }
 
-// step does what next decides. It reports whether the watcher was retired, or the engine closed.
-func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) (over bool, err error) {
+// step does what next decides.
+func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) error {
 	e := w.q.e
 	e.mu.Lock()
-	if w.q.watcher != w || e.life.Closed() {
-		e.mu.Unlock()
-		return true, nil
-	}
 	w.doing, w.aim = w.next()
+	w.news = false
 	w.interrupt = interrupt
 	what := Watching{Name: w.q.name, Aim: w.aim, Complete: w.view.complete, Bound: w.bound}
 	pause := linger
@@ -108,22 +108,25 @@ func (w *watcher) step(ctx context.Context, interrupt context.CancelFunc) (over 
 	e.mu.Unlock()
 	switch w.doing {
 	case reading:
-		return false, w.read(ctx)
+		return w.read(ctx)
 	case watching:
-		return false, w.watch(ctx, what, recheck)
+		return w.watch(ctx, what, recheck)
 	default:
 		if e.pause(ctx, pause) && local {
 			e.mu.Lock()
 			w.local = what.Aim
 			e.mu.Unlock()
 		}
-		return false, nil
+		return nil
 	}
 }
 
 // next decides what to do. With mu held.
 func (w *watcher) next() (task, Entry) {
 	q := w.q
+	if q.watcher != w {
+		return ending, Entry{}
+	}
 	if len(q.waiters) == 0 {
 		return resting, Entry{}
 	}
@@ -152,7 +155,7 @@ func (w *watcher) next() (task, Entry) {
 
 // reconsider is called when something that next depends on may have changed. With mu held.
 func (w *watcher) reconsider() {
-	if w.doing == reading || w.doing == watching && len(w.q.waiters) == 0 {
+	if w.doing == reading || w.doing == handling || w.doing == watching && len(w.q.waiters) == 0 {
 		return
 	}
 	if do, aim := w.next(); do != w.doing || aim.Key != w.aim.Key {
@@ -160,6 +163,13 @@ func (w *watcher) reconsider() {
 	} else {
 		w.aim = aim // the same key, perhaps of another ticket
 	}
+}
+
+// over reports whether the watcher was retired, or the engine closed.
+func (w *watcher) over() bool {
+	w.q.e.mu.Lock()
+	defer w.q.e.mu.Unlock()
+	return w.q.watcher != w || w.q.e.closed
 }
 
 // failed has the queue read again after the store has not answered.
@@ -178,17 +188,15 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 	defer cancel(nil)
 	quiet := time.AfterFunc(recheck, func() { cancel(errNoNews) })
 	defer quiet.Stop()
-	news := false
 	err := e.store.Watch(ctx, what, func(ev Event) {
-		news = true
 		quiet.Reset(recheck)
-		w.handle(ev)
+		w.handle(ctx, ev)
 	})
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch cause := context.Cause(ctx); {
 	case cause == nil:
-		w.stale = w.stale || err == nil && !news
+		w.stale = w.stale || err == nil && !w.news
 	case errors.Is(cause, errNoNews):
 		w.stale, err = true, nil
 		w.recheck = min(2*w.recheck, max(mostRecheck, e.opts.Recheck))
@@ -197,11 +205,12 @@ func (w *watcher) watch(ctx context.Context, what Watching, recheck time.Duratio
 }
 
 // handle handles an event of a watch.
-func (w *watcher) handle(ev Event) {
+func (w *watcher) handle(ctx context.Context, ev Event) {
 	e := w.q.e
 	e.mu.Lock()
 	defer e.unlock()
 	e.answered(nil)
+	w.doing, w.news = handling, true
 	aimed := w.view.has(w.aim) // at one entry, not at the queue
 	for _, g := range ev.Gone {
 		w.q.removed(g)
@@ -214,7 +223,19 @@ func (w *watcher) handle(ev Event) {
 	} else if !w.stale {
 		w.grant(w.grantable())
 	}
-	w.reconsider()
+	for {
+		if do, _ := w.next(); do != reading || ctx.Err() != nil {
+			w.doing = watching
+			w.reconsider()
+			return
+		}
+		e.unlock()
+		err := w.read(ctx)
+		e.mu.Lock()
+		if err != nil {
+			w.interrupt()
+		}
+	}
 }
 
 // read reads the queue.
@@ -296,19 +317,21 @@ func (q *queue) handOver(next *ticket) {
 	w.reconsider()
 }
 
-// grantable returns the waiters that driver.Grantable grants by the view. With mu held.
+// grantable returns the waiters that the view grants. With mu held.
 func (w *watcher) grantable() (ts []*ticket) {
-	for ahead, e := range w.view.entries {
-		if !e.Shared && ahead > 0 {
-			break
+	q := w.q
+	if len(q.waiters) == 0 {
+		return nil
+	}
+	limit := func(e Entry) int {
+		if i, ok := q.position(e.Number); ok {
+			return q.waiters[i].Limit
 		}
-		if i, ok := w.q.position(e.Number); ok { // else held already, or of another driver
-			if t := w.q.waiters[i]; t.Limit == 0 || ahead < t.Limit {
-				ts = append(ts, t)
-			}
-		}
-		if !e.Shared {
-			break
+		return 0
+	}
+	for _, number := range w.view.granted(limit) {
+		if i, ok := q.position(number); ok { // else held already, or of another driver
+			ts = append(ts, q.waiters[i])
 		}
 	}
 	return ts
