@@ -20,6 +20,7 @@ import (
 
 	"github.com/lockerproject/locker/driver"
 	"github.com/lockerproject/locker/driver/internal/casqueue"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // The attributes of an item.
@@ -168,17 +169,15 @@ const (
 var errNoTime = errors.New("no answer of DynamoDB had a time")
 
 // reading returns what the clock shows. It showed the time in the last answer before, and cannot have advanced more
-// since that was requested than the clocks of this machine, of which the monotonic one stands still while it is suspended.
+// since that was requested than the clocks of this machine.
 func (c *serverClock) reading() (t casqueue.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.at.IsZero() {
 		return t, errNoTime
 	}
-	now := time.Now()
-	passed := max(now.Sub(c.at), now.Round(0).Sub(c.at.Round(0)))
 	t.Earliest = time.Duration(c.server.UnixNano())
-	t.Latest = t.Earliest + passed + second + disagree
+	t.Latest = t.Earliest + life.Elapsed(c.at, time.Now()) + second + disagree
 	t.Clock = "dynamodb"
 	return t, nil
 }

@@ -21,7 +21,7 @@ func init() {
 		},
 		mutant{
 			name: "dynamodb: nothing is subtracted from what its clock may leave out", file: "driver/dynamodb/wire.go",
-			old: "t.Latest = t.Earliest + passed + second + disagree", new: "t.Latest = t.Earliest + passed",
+			old: " + life.Elapsed(c.at, time.Now()) + second + disagree", new: " + life.Elapsed(c.at, time.Now())",
 		},
 		mutant{
 			name: "casqueue: Inspect shows what its process knows", file: "driver/internal/casqueue/inspect.go",
@@ -70,7 +70,7 @@ func init() {
 		},
 		mutant{
 			name: "casqueue: the store forgets the queue of a lock that is held for long", file: "driver/internal/casqueue/lease.go",
-			old: "elapsed(f.putSent, now) < forgotten &&", new: "forgotten > 0 &&",
+			old: "life.Elapsed(f.putSent, now) < forgotten &&", new: "forgotten > 0 &&",
 		},
 		mutant{
 			name: "casqueue: a release trusts what was read before", file: "driver/internal/casqueue/engine.go",

@@ -50,7 +50,7 @@ func init() {
 		},
 		mutant{
 			name: "kvqueue: a ticket is put on a session of any age", file: queue + "session.go",
-			old: "s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {", new: "s != nil {",
+			old: "s != nil && !s.sent.Before(since) && life.SuspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {", new: "s != nil {",
 		},
 		mutant{
 			name: "kvqueue: a lease that waited begins with its session", file: queue + "acquire.go",

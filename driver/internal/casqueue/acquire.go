@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // state is where a ticket of this process is.
@@ -59,7 +60,7 @@ func (t *ticket) lapsed(now time.Time) bool { return now.Sub(t.alive) > t.life()
 
 // renewable reports whether a heartbeat that is answered now renews the ticket. After a suspension of the machine it does not, and
 // after a step of the wall clock: then the record has to be written. With mu held.
-func (t *ticket) renewable(now time.Time) bool { return elapsed(t.alive, now) <= t.life() }
+func (t *ticket) renewable(now time.Time) bool { return life.Elapsed(t.alive, now) <= t.life() }
 
 // Acquire implements driver.Driver.
 func (e *Engine) Acquire(ctx context.Context, r driver.Request) (driver.Grant, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // Renew implements driver.Driver.
@@ -96,7 +97,7 @@ func (e *Engine) renew(ctx context.Context, r *driver.Renewal) (*change, error) 
 		as = t.notShorter(ttl, t.ttl, now)
 	}
 	forgotten := keepTickets - min(as/2, keepTickets*3/4) // the store may forget the document soon
-	if t.last == nil && t.leased && !t.fixed && as == t.ttl && t.renewable(now) && elapsed(f.putSent, now) < forgotten && t.recorded(f) {
+	if t.last == nil && t.leased && !t.fixed && as == t.ttl && t.renewable(now) && life.Elapsed(f.putSent, now) < forgotten && t.recorded(f) {
 		if end := t.alive.Add(ttl); end.After(t.promised) {
 			t.promised = end
 		}
@@ -149,12 +150,6 @@ func (e *Engine) Shorten(ctx context.Context, h driver.Hold, d time.Duration) er
 		}
 	}
 	return e.change(ctx, t.file.key, c)
-}
-
-// elapsed is how much time has passed for the store, which keeps a document for some time, and for other processes: the monotonic
-// clock of this machine stands still while it is suspended.
-func elapsed(since, now time.Time) time.Duration {
-	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
 // recorded reports whether the document has the lease of a ticket. A store that has lost its last changes may have the

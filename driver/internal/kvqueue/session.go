@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // kind is what tickets that share a session have in common. Tickets with a minimum hold
@@ -60,7 +61,7 @@ const (
 func (e *Engine) attach(ctx context.Context, k kind, since time.Time) (*session, error) {
 	for {
 		e.mu.Lock()
-		if s := e.current[k]; s != nil && !s.sent.Before(since) && suspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {
+		if s := e.current[k]; s != nil && !s.sent.Before(since) && life.SuspendedSince(s.sent) <= min(s.ttl/suspendedPart, suspendedMost) {
 			s.tickets++
 			e.mu.Unlock()
 			return s, nil
@@ -106,14 +107,6 @@ func (e *Engine) refresh(ctx context.Context, k kind) error {
 		return nil // the next has to be opened
 	}
 	return err
-}
-
-// suspendedSince returns for how long this machine was suspended since a time, by the wall clock:
-// the monotonic clock stands still meanwhile. The core counts suspensions only from the call of
-// Acquire on, and a session may have been kept alive before. A wall clock that was set back hides a suspension, and no more.
-func suspendedSince(t time.Time) time.Duration {
-	now := time.Now()
-	return max(0, now.Round(0).Sub(t.Round(0))-now.Sub(t))
 }
 
 // open makes a session. If the answer is lost, the session ends by itself.
@@ -207,7 +200,7 @@ func (e *Engine) keepAlive(ctx context.Context, s *session) error {
 	defer e.unlock()
 	switch {
 	case err == nil:
-		if time.Since(s.sent)+suspendedSince(s.sent) > s.ttl {
+		if life.Elapsed(s.sent, time.Now()) > s.ttl {
 			e.retire(s) // the store may be about to end it, although it has answered
 		}
 		if sent.After(s.sent) {

@@ -92,8 +92,8 @@ func (s *exact) Losses(ctx context.Context, session string, report func()) error
 	}
 }
 
-// life is a lock of TestBreaksAreTold. mu guards the rest.
-type life struct {
+// lived is a lock of TestBreaksAreTold. mu guards the rest.
+type lived struct {
 	r      driver.Request
 	mu     sync.Mutex
 	told   bool // by an answer
@@ -102,7 +102,7 @@ type life struct {
 }
 
 // live acquires the lock.
-func (l *life) live(b *bed, s *exact) {
+func (l *lived) live(b *bed, s *exact) {
 	time.Sleep(s.upTo(3 * time.Second))
 	_, err := b.e.Acquire(b.Context(), l.r)
 	l.mu.Lock()
@@ -111,7 +111,7 @@ func (l *life) live(b *bed, s *exact) {
 }
 
 // die breaks the lock, if it is there by then.
-func (l *life) die(s *exact) {
+func (l *lived) die(s *exact) {
 	time.Sleep(s.upTo(12 * time.Second))
 	done := s.breaks(l.r.ID)
 	l.mu.Lock()
@@ -131,7 +131,7 @@ func breaksAreTold(b *bed, seed uint64) {
 	s := &exact{fake: b.store, rng: rand.New(rand.NewPCG(seed, 0)), broken: make(map[string]int), faulty: true} //nolint:gosec // a test
 	b.e.store, b.e.opts.LookFor = s, 1
 	s.with(s.disturb)
-	lives := make(map[string]*life) // by ID
+	lives := make(map[string]*lived) // by ID
 	b.e.NotifyLoss(func(h driver.Hold, _ error) {
 		l := lives[h.ID]
 		l.mu.Lock()
@@ -139,7 +139,7 @@ func breaksAreTold(b *bed, seed uint64) {
 		l.lost = true
 	})
 	for i := range 5 {
-		l := &life{r: request(fmt.Sprint("name-", i), fmt.Sprint(i))}
+		l := &lived{r: request(fmt.Sprint("name-", i), fmt.Sprint(i))}
 		l.r.Renewed = s.upTo(2) == 0
 		if s.upTo(2) == 0 {
 			l.r.TTL = time.Minute

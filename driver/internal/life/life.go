@@ -1,4 +1,4 @@
-// Package life has the end of a driver, and of what runs in it.
+// Package life has the end of a driver and of what runs in it, and how much of its time has passed.
 package life
 
 import (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockerproject/locker/driver"
+	"github.com/lockerproject/locker/driver/internal/life"
 )
 
 // A book has the tickets of this process: those that wait, those that are held, and those that may be there although nobody
@@ -294,20 +295,13 @@ func (b *book) granted(g Grant) {
 	i := uint64(g.Heartbeat) % uint64(len(b.heartbeats)) //nolint:gosec // a notice may have any number
 	switch h := b.heartbeats[i]; {
 	case h.number == g.Heartbeat && w.process == b.process:
-		until = h.sent.Add(min(w.ttl, b.liveness)).Add(-suspendedSince(h.sent))
+		until = h.sent.Add(min(w.ttl, b.liveness)).Add(-life.SuspendedSince(h.sent))
 	case w.shared && w.process == b.process && b.registered: // thousands may be granted at once: one request for all of them
 		b.missed = true
 		signal(b.changed)
 		return
 	}
 	b.grant(w, g.Token, until)
-}
-
-// suspendedSince returns for how long this machine was suspended since a time, by the wall clock: the monotonic clock stands still
-// meanwhile. The core counts suspensions only from the call of Acquire on, and a heartbeat may have been sent before.
-func suspendedSince(t time.Time) time.Duration {
-	now := time.Now()
-	return max(0, now.Round(0).Sub(t.Round(0))-now.Sub(t))
 }
 
 // grant is granted with mu held.
