@@ -18,8 +18,8 @@ import (
 // is given twice is taken once. A wait limit (WithWait, WithDefaults) bounds the
 // whole call, which returns within 100 ms after that, as Acquire does. If a member is
 // lost while another name is waited for, the wait ends with ErrLost. When it
-// fails, its members are released, without the minimum holds (WithMinHold) of those that nobody
-// held before or re-entered meanwhile.
+// fails, its members are released. A minimum hold (WithMinHold) lasts only for a member that the
+// owner held before or has re-entered meanwhile.
 //
 // The Lock that it returns ends when any of its members is lost. Its Context
 // re-enters each of them. Fencing is per name: a resource compares the token of its

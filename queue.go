@@ -11,8 +11,8 @@ import (
 	"github.com/lockerproject/locker/internal/marked"
 )
 
-// Queue is the queue of a lock, in order: first the holders, then the waiters. Only if its
-// semaphore is used with several limits may a waiter be ahead of a holder with a greater one.
+// Queue is the queue of a lock, in order: first the holders, then the waiters. If callers give
+// different limits, a waiter with a small one may be ahead of a holder with a greater one.
 type Queue struct {
 	Name    string
 	Tickets []Ticket

@@ -124,7 +124,7 @@ func checkHost(host string) error {
 	bracketed := strings.HasPrefix(name, "[")
 	if name == "" || strings.ContainsAny(name, " \t\r\n()") || bracketed != strings.HasSuffix(name, "]") ||
 		!bracketed && strings.ContainsAny(name, ":%") {
-		return errors.New("bad name (the @ between a user and a host is not escaped)")
+		return errors.New("bad name: want a host name, an IPv4 address, or an IPv6 address in brackets; the @ after a password is not escaped")
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ type ticket struct {
 	leased    bool      // its record says that it is held
 	fixed     bool      // its record says that heartbeats do not renew its lease
 	shortened bool      // the change that ends its lease sooner is being written: no renewal follows
-	last      *change   // the last one that was applied to its lease, until it is written: it may shorten it, so renewals are written after it
+	last      *change   // of its lease, that was applied and is not written yet: it may shorten the lease, so the next renewal is written
 	polls     bool      // its record says that its process reads the queue: nobody notifies it
 	promised  time.Time // its lease must not end before
 	ahead     int       // how many waiters were ahead of it at the last reading
