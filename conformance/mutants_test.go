@@ -124,6 +124,7 @@ var mutants = map[mutant.Bug]string{
 	mutant.WaitersDropped: `expiry/long-waiter`,
 	mutant.FailsInOutage:  `outage/restart-while-waiting`,
 	mutant.SilentOutage:   `outage/down-while-queued outage/cut-while-queued`,
+	mutant.SilentWaits:    `outage/down-while-queued outage/cut-while-queued`,
 
 	mutant.AssumesSuccess: `loss/answers-lost loss/lost-before-next-grant ownership/release-delayed limits/outage-is-not-contention
 		limits/down-is-unavailable outage/stall-while-held`,

@@ -238,7 +238,7 @@ func (d *Driver) ended() <-chan struct{} {
 
 func (d *Driver) endOfWait(ctx context.Context, last error) error {
 	d.s.delayReturn()
-	if d.s.has(SilentOutage) {
+	if d.s.has(SilentOutage) || d.s.has(SilentWaits) {
 		last = nil
 	}
 	switch d.s.bug {

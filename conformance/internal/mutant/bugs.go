@@ -112,6 +112,7 @@ const (
 	WaitersDropped Bug = "live waiters are dropped after the liveness interval"
 	FailsInOutage  Bug = "a waiter fails when the store is not reached"
 	SilentOutage   Bug = "neither a waiter nor Inspect says that the store was not reached"
+	SilentWaits    Bug = "a waiter does not say that the store was not reached, though Bounds.Silence states that it does"
 
 	// Of answers and contexts.
 	AssumesSuccess  Bug = "a request without an answer is taken for done"

@@ -207,10 +207,14 @@ func (d *Driver) NotifyLoss(notify func(driver.Hold, error)) { d.notifyLoss = no
 
 // Bounds implements driver.Bounder.
 func (d *Driver) Bounds(ttl time.Duration) driver.Bounds {
-	if d.s.has(StatesHalf) {
-		return driver.Bounds{Crash: ttl / 2, Liveness: Liveness}
+	b := driver.Bounds{Crash: ttl, Liveness: Liveness}
+	switch d.s.bug {
+	case StatesHalf:
+		b.Crash = ttl / 2
+	case SilentWaits:
+		b.Silence = time.Second
 	}
-	return driver.Bounds{Crash: ttl, Liveness: Liveness}
+	return b
 }
 
 // String names the store.
