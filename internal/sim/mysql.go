@@ -28,7 +28,7 @@ type innodb struct {
 	ahead    time.Duration
 	full     uint16 // what it answers while it is full: the code of an error
 	accounts bool   // each process has an account of its own, so none may interrupt the statement of another
-	drifts   bool   // connections that have failed may live on at the server
+	lingers  bool   // connections that have failed may live on at the server
 
 	mu     sync.Mutex
 	tables myTables
@@ -48,7 +48,7 @@ func newInnoDB(s *server) *innodb {
 	d.ahead = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(s.w.begun) + d.rnd.upTo(48*time.Hour)
 	d.rate = 0.9995 + 0.001*float64(d.rnd.n(1000))/1000
 	d.full = pick(d.rnd, myDisk, myReadOnly, myCrowded)
-	d.accounts, d.drifts = d.rnd.one(3), d.rnd.one(2)
+	d.accounts, d.lingers = d.rnd.one(3), d.rnd.one(2)
 	d.start = 1<<32 | uint64(d.time()/1e6) //nolint:gosec // positive
 	return d
 }
@@ -140,15 +140,14 @@ func (d *innodb) lock(row string, canceled <-chan struct{}) (unlock func(), ok b
 func (d *innodb) run(l *myLink, op *myOp, v []string, canceled <-chan struct{}) myAnswer {
 	_, _, full := d.s.state()
 	fails := full.After(time.Now()) && d.full != myCrowded
+	readOnly := fails && d.full == myReadOnly
 	switch {
-	case fails && op.writes, fails && d.full == myReadOnly && op.primary:
-		code := d.full
-		if !op.writes {
-			code = myTwoRows
-		}
-		return refused(code)
+	case fails && op.writes:
+		return refused(d.full)
+	case readOnly && op.primary:
+		return refused(myTwoRows)
 	case op.sleeps:
-		return d.sleep(l, v, fails && d.full == myReadOnly, canceled)
+		return d.sleep(l, v, readOnly, canceled)
 	}
 	asked := d.time()
 	var rows []string
@@ -232,7 +231,7 @@ func (d *innodb) kill(by *myLink, connection int64) (code uint16) {
 	case d.accounts && l.c.p.process != by.c.p.process:
 		return myForbidden
 	}
-	l.interrupt()
+	l.runs.cancel()
 	return 0
 }
 

@@ -20,7 +20,7 @@ type myOp struct {
 	primary bool // it is refused by a server that is read only
 	slot    bool // it locks the slot of the name that is its first value
 	anchor  bool // … and the anchor
-	call    bool // it is a procedure, or changes as much as one
+	call    bool // it is a procedure that changes a queue: it may be ended after its commit
 	sleeps  bool
 	named   bool // its first value is a name
 	do      func(c *myCall, v []string) myAnswer

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -44,9 +43,7 @@ type myLink struct {
 	c      *conn
 	number int64
 	ends   time.Duration // for how long it lives on after it has failed
-
-	mu       sync.Mutex
-	canceled chan struct{} // closed: what runs is to end; nil: nothing runs
+	runs   runs
 }
 
 // dial connects.
@@ -62,7 +59,7 @@ func (d *innodb) dial(ctx context.Context, p *path) (net.Conn, error) {
 	d.number++
 	l.number = d.number
 	d.links[l.number] = l
-	if d.drifts {
+	if d.lingers {
 		l.ends = d.rnd.upTo(10 * time.Second)
 	}
 	d.mu.Unlock()
@@ -128,26 +125,9 @@ func (l *myLink) serve(request []byte) []byte {
 
 // execute runs a statement, which may be interrupted.
 func (l *myLink) execute(op *myOp, v []string) myAnswer {
-	canceled := make(chan struct{})
-	l.mu.Lock()
-	l.canceled = canceled
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.canceled = nil
-	}()
+	canceled, end := l.runs.begin()
+	defer end()
 	return l.d.run(l, op, v, canceled)
-}
-
-// interrupt ends what runs.
-func (l *myLink) interrupt() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.canceled != nil {
-		close(l.canceled)
-		l.canceled = nil
-	}
 }
 
 // myPackets numbers packets.

@@ -55,10 +55,11 @@ type pgLink struct {
 	status   byte // 'I', or 'T' in a transaction
 	bound    *pgBound
 
+	runs runs
+
 	mu       sync.Mutex
 	split    bool              // the first packet, which has no kind, has been split off
 	prepared map[string]string // SQL, by name
-	canceled chan struct{}     // closed: what runs is to end; nil: nothing runs
 }
 
 // pgBound is a statement with its parameters.
@@ -264,29 +265,45 @@ func (d *database) cancel(pid int64) {
 	d.mu.Lock()
 	l := d.links[pid]
 	d.mu.Unlock()
-	if l == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.canceled != nil {
-		close(l.canceled)
-		l.canceled = nil
+	if l != nil {
+		l.runs.cancel()
 	}
 }
 
 // execute runs a statement, which may be cancelled.
 func (l *pgLink) execute(op string, args []any) ([][]any, *pgError) {
-	canceled := make(chan struct{})
-	l.mu.Lock()
-	l.canceled = canceled
-	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.canceled = nil
-	}()
+	canceled, end := l.runs.begin()
+	defer end()
 	return l.d.run(op, args, canceled)
+}
+
+// runs is what a connection of a database runs. Another connection may cancel it.
+type runs struct {
+	mu       sync.Mutex
+	canceled chan struct{} // closed: what runs is to end; nil: nothing runs
+}
+
+// begin begins a statement, which is to end when canceled is closed.
+func (r *runs) begin() (canceled <-chan struct{}, end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := make(chan struct{})
+	r.canceled = c
+	return c, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.canceled = nil
+	}
+}
+
+// cancel ends what runs.
+func (r *runs) cancel() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.canceled != nil {
+		close(r.canceled)
+		r.canceled = nil
+	}
 }
 
 // simple answers what is sent as a text.
