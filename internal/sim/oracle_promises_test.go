@@ -117,3 +117,31 @@ func TestMinimumHoldOfAReentry(t *testing.T) {
 		}
 	})
 }
+
+// A ticket that is kept for its minimum hold may stay for longer if there is a fault before it is removed.
+func TestFaultDuringTheMinimumHold(t *testing.T) {
+	for _, faulty := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := &world{begun: time.Now(), used: make(map[int64]bool), sessions: time.Second}
+			o := newOracle(w)
+			p := &process{w: w, name: "p0", d: memory.New()}
+			c := &call{p: p, s: &step{ttl: 10 * time.Second, minHold: 2 * time.Second}, begun: time.Now(), ended: time.Now()}
+			one := &part{c: c, name: "n0", releasing: time.Now(), hold: &hold{}}
+			o.mu.Lock()
+			gone := o.goneAfter(one, nil)
+			one.gone = gone
+			o.goesLater(one)
+			o.mu.Unlock()
+			time.Sleep(time.Second)
+			if faulty {
+				w.fault("cut", "p0", time.Now().Add(time.Second))
+			}
+			time.Sleep(time.Minute)
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if later := one.gone.After(gone); later != faulty || one.hold.gone.After(gone) != faulty {
+				t.Errorf("with a fault: %v; the ticket may stay for longer: %v", faulty, later)
+			}
+		})
+	}
+}
