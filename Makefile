@@ -56,7 +56,7 @@ quick: ## run the tests that need no server: under a minute (the longest package
 	@echo '==> left out: what needs a server; `make test` installs the servers and runs it'
 
 .PHONY: test
-test: ## run the tests on real servers (what CI runs): a quarter of an hour
+test: ## run the tests on real servers (what CI runs): ten minutes
 	@scripts/install-servers.sh $(SERVERS)
 	@export LOCKER_TEST_REQUIRE=1; \
 	$(call in,.,$(TEST) $(FLAGS) $(NOT_SLEEPERS)); \
